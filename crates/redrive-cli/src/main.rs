@@ -1,1 +1,35 @@
-fn main() {}
+//! `redrive`: the retry engine for Apache Kafka, in front of a service in any language.
+
+mod args;
+mod check;
+mod convert;
+mod generate;
+mod input;
+mod output;
+mod plan;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Cli, Command};
+use crate::output::Exit;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result = match &cli.command {
+        Command::Check(args) => check::run(args),
+        Command::Plan(args) => plan::run(args),
+        Command::Convert(args) => convert::run(args),
+        Command::Schema(args) => generate::schema(args),
+        Command::Completions(args) => generate::completions(args),
+        Command::Man(args) => generate::man(args),
+    };
+    match result {
+        Ok(exit) => exit.into(),
+        Err(error) => {
+            output::fail(&error);
+            Exit::WrongUse.into()
+        }
+    }
+}

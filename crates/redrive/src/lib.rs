@@ -1,1 +1,8 @@
-//! x
+//! The retry engine for Apache Kafka.
+//!
+//! So far this holds the decisions ([`core`](redrive_core), re-exported here) and the
+//! [config](config): what can be known without Kafka.
+
+pub mod config;
+
+pub use redrive_core::*;

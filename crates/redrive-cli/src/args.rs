@@ -1,0 +1,221 @@
+//! The command line, and the help that teaches it.
+
+use std::path::PathBuf;
+
+use clap::builder::styling::{AnsiColor, Styles};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+const STYLES: Styles = Styles::styled()
+    .header(AnsiColor::Green.on_default().bold())
+    .usage(AnsiColor::Green.on_default().bold())
+    .literal(AnsiColor::Cyan.on_default())
+    .placeholder(AnsiColor::Yellow.on_default());
+
+/// The retry engine for Apache Kafka
+///
+/// Consumers fail: a database is locked, an API answers 429, a payload is broken. Redrive decides
+/// by the failure what happens to the record, lets it wait in a retry topic without holding back
+/// the one behind it, and sends it to a dead-letter topic when nothing helps.
+#[derive(Debug, Parser)]
+#[command(
+    name = "redrive",
+    version,
+    styles = STYLES,
+    max_term_width = 100,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    after_help = "\
+Examples:
+  redrive check -c orders.yaml
+        Is the config right? All problems at once, each with its place and its cure.
+  redrive plan -c orders.yaml --failure status=503
+        What happens to a record that fails with 503 every time?
+  redrive convert appsettings.json --topic orders > orders.yaml
+        Take over the retry settings of another library.
+
+Exit codes:
+  0  fine (there may be warnings)
+  1  the config has problems
+  2  wrong use: an unreadable file, a missing or unknown topic, a bad option"
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Check a config and list all its problems
+    #[command(after_help = "\
+Examples:
+  redrive check -c orders.yaml
+  redrive check -c appsettings.json --topic orders      # another library's settings
+  redrive check -c orders.yaml --format json            # for an editor or a CI job
+
+Exit codes: 0 valid (warnings are printed), 1 problems, 2 wrong use.")]
+    Check(CheckArgs),
+
+    /// Show what happens to a record that fails every time
+    #[command(after_help = "\
+Examples:
+  redrive plan -c orders.yaml
+        A retryable failure that no policy names.
+  redrive plan -c orders.yaml --failure status=429
+  redrive plan -c orders.yaml --failure kind=timeout --failure status=503
+        The first delivery times out, all others are answered with 503.
+  redrive plan -c orders.yaml --failure status=429,retry_after=90s
+        Several facts about one failure.
+  redrive plan -c orders.yaml --format mermaid > plan.mmd
+
+Exit codes: 0 planned, 1 the config has problems, 2 wrong use.")]
+    Plan(PlanArgs),
+
+    /// Turn another library's settings into a Redrive config
+    #[command(after_help = "\
+Known are these sections of an appsettings.json:
+  Kafka.RetryConfiguration   one retry topic with a time-based exponential backoff
+  RetryPolicy.RetryTopics    several retry topics, each with its delay and attempts
+  RetryPolicy                the older form: one delay, so many attempts
+
+Examples:
+  redrive convert appsettings.json --topic orders
+  redrive convert appsettings.json --topic orders --group billing > orders.yaml
+
+Exit codes: 0 converted, 1 the file has problems, 2 wrong use.")]
+    Convert(ConvertArgs),
+
+    /// Print the config's JSON Schema, or its reference
+    #[command(after_help = "\
+Examples:
+  redrive schema > redrive.schema.json
+        In an editor: # yaml-language-server: $schema=redrive.schema.json
+  redrive schema --format markdown")]
+    Schema(SchemaArgs),
+
+    /// Print a completion script for a shell
+    #[command(after_help = "\
+Examples:
+  redrive completions bash > /etc/bash_completion.d/redrive
+  redrive completions zsh > ~/.zfunc/_redrive
+  redrive completions fish > ~/.config/fish/completions/redrive.fish")]
+    Completions(CompletionsArgs),
+
+    /// Print the manual page, or write the pages of all commands
+    #[command(after_help = "\
+Examples:
+  redrive man | man -l -
+  redrive man --dir /usr/local/share/man/man1")]
+    Man(ManArgs),
+}
+
+/// Which config, and which of its flows.
+#[derive(Args, Debug)]
+pub struct ConfigArgs {
+    /// The config, YAML or JSON; `-` reads it from standard input
+    #[arg(
+        short,
+        long,
+        value_name = "FILE",
+        default_value = "redrive.yaml",
+        env = "REDRIVE_CONFIG"
+    )]
+    pub config: PathBuf,
+
+    /// The flow's source topic. Another library's settings name none, so there it is needed
+    #[arg(long, value_name = "TOPIC")]
+    pub topic: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub struct CheckArgs {
+    #[command(flatten)]
+    pub config: ConfigArgs,
+
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t = CheckFormat::Text)]
+    pub format: CheckFormat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CheckFormat {
+    /// For people
+    Text,
+    /// {"valid", "problems": [{"severity", "path", "message", "hint", "line", "column"}]}
+    Json,
+}
+
+#[derive(Args, Debug)]
+pub struct PlanArgs {
+    #[command(flatten)]
+    pub config: ConfigArgs,
+
+    /// What goes wrong: status=503, kind=timeout, error=my::Error. Several are taken in turn, one
+    /// for each delivery, and the last one repeats
+    ///
+    /// Facts about one failure are joined by commas: status=429,retry_after=90s. Known are status,
+    /// kind, error, retryable and retry_after.
+    #[arg(long, value_name = "FACT=VALUE")]
+    pub failure: Vec<String>,
+
+    /// A header of the record, for policies that look at headers
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub header: Vec<String>,
+
+    /// How to print the plan
+    #[arg(long, value_enum, default_value_t = PlanFormat::Text)]
+    pub format: PlanFormat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PlanFormat {
+    /// A picture for the terminal
+    Text,
+    /// One object with a step for each delivery
+    Json,
+    /// A flow chart for Markdown
+    Mermaid,
+}
+
+#[derive(Args, Debug)]
+pub struct ConvertArgs {
+    /// The file with the settings; `-` reads it from standard input
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+
+    /// The source topic, which such files do not name
+    #[arg(long, value_name = "TOPIC")]
+    pub topic: Option<String>,
+
+    /// The consumer group [default: the topic's name]
+    #[arg(long, value_name = "GROUP")]
+    pub group: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub struct SchemaArgs {
+    /// What to print
+    #[arg(long, value_enum, default_value_t = SchemaFormat::Json)]
+    pub format: SchemaFormat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SchemaFormat {
+    /// JSON Schema
+    Json,
+    /// The reference
+    Markdown,
+}
+
+#[derive(Args, Debug)]
+pub struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum)]
+    pub shell: clap_complete::Shell,
+}
+
+#[derive(Args, Debug)]
+pub struct ManArgs {
+    /// Write one page for each command into this directory
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+}

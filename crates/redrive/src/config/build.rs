@@ -1,0 +1,494 @@
+//! From what is written to what is meant: names are derived, sets put in their places, and
+//! contradictions told.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redrive_core::headers::Dialect;
+use redrive_core::{Delayed, Flow, InMemory, Policy, Rule, Rules, Strategy, Then, Tier};
+
+use super::advice;
+use super::problem::{Place, Problems, show_key};
+use super::raw::{
+    Kafka, MAX_ATTEMPTS, Ordering, RawConfig, RawDefault, RawDelayed, RawFlow, RawInMemory,
+    RawPolicy, RawRetry, RawTier, StrategyName,
+};
+use super::read::{At, Topic};
+use super::suggest::nearest;
+use super::{Config, FlowConfig, Handler};
+
+/// The most topics of one flow.
+const MAX_TOPICS: usize = 1000;
+
+/// The config, as far as it can be understood.
+pub(super) fn build(raw: &RawConfig, out: &mut Problems) -> Config {
+    let mut builder = Builder { raw, uses: Vec::new(), out };
+    let no_flows = Vec::new();
+    let flows = raw.flows.as_ref().map_or(&no_flows, |it| &it.value);
+    if let Some(at) =
+        raw.flows.as_ref().filter(|it| it.value.is_empty() && !builder.out.has_errors())
+    {
+        builder.out.error(&at.place, "there is no flow", "add an entry with a `topic`");
+    }
+    let flows =
+        flows.iter().enumerate().filter_map(|(index, it)| builder.flow(index, it)).collect();
+    builder.check_topics();
+    let kafka = raw.kafka.as_ref().map(|it: &At<Kafka>| it.value.clone());
+    Config { kafka, group: builder.group().map(str::to_owned), flows }
+}
+
+struct Builder<'a> {
+    raw: &'a RawConfig,
+    uses: Vec<Use>,
+    out: &'a mut Problems,
+}
+
+/// What a flow does with a topic.
+struct Use {
+    flow: usize,
+    role: Role,
+    topic: String,
+    place: Place,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Source,
+    Retry,
+    DeadLetter,
+}
+
+impl Role {
+    fn name(self) -> &'static str {
+        match self {
+            Role::Source => "the source topic",
+            Role::Retry => "a retry topic",
+            Role::DeadLetter => "the dead-letter topic",
+        }
+    }
+}
+
+/// A rule together with where it is written.
+pub(super) struct FoundRule<'a> {
+    pub(super) rule: Rule,
+    pub(super) raw: &'a RawPolicy,
+    pub(super) place: &'a Place,
+}
+
+impl<'a> Builder<'a> {
+    fn group(&self) -> Option<&'a str> {
+        self.raw.group.as_ref().map(|it| it.value.as_str())
+    }
+
+    fn flow(&mut self, index: usize, at: &'a At<RawFlow>) -> Option<FlowConfig> {
+        let raw = &at.value;
+        let topic = raw.topic.as_ref();
+        // Without a name the flow is looked at all the same, for all its problems at once.
+        let source = topic.map_or("TOPIC", |it| &it.value.0).to_owned();
+        let topic_place = topic.map_or(at.place.below("topic"), |it| it.place.clone());
+        if topic.is_some() {
+            self.use_topic(index, Role::Source, &source, &topic_place);
+        }
+
+        let retry = raw.retry.as_ref();
+        let strategy = self.strategy(index, &source, at);
+        let dead_letter = raw.dead_letter.as_ref().map(|it| &it.value);
+        let dead_letter_topic = dead_letter.and_then(|it| it.topic.as_ref());
+        let (dead_letter_name, place) = match dead_letter_topic {
+            Some(it) => (it.value.0.clone(), it.place.clone()),
+            None => (
+                format!("{source}.dlt"),
+                Place { path: format!("{}.dead_letter.topic", at.place.path), ..topic_place },
+            ),
+        };
+        self.use_topic(index, Role::DeadLetter, &dead_letter_name, &place);
+
+        let has_topics = !strategy.tiers().is_empty();
+        let found = self.rules(raw, has_topics);
+        let mut flow = Flow::new(source)
+            .with_dead_letter(dead_letter_name)
+            .with_strategy(strategy)
+            .with_rules(found.iter().map(|it| it.rule.clone()).collect::<Rules>());
+        if let Some(default) = &raw.default {
+            if !has_topics {
+                self.refuse_delayed(default.value.delayed.as_ref());
+            }
+            flow = flow.with_default(default.value.to_policy());
+        }
+        if let Some(retry) = retry.map(|it| &it.value) {
+            if let Some(it) = &retry.max_overall_attempts {
+                flow = flow.with_max_overall_attempts(it.value.0);
+            }
+            if let Some(it) = &retry.max_elapsed {
+                flow = flow.with_max_elapsed(it.value);
+            }
+            if let Some(it) = &retry.retry_after_max {
+                flow = flow.with_retry_after_max(it.value);
+            }
+        }
+        self.check_sum(&flow, at);
+        self.check_ordering(raw);
+        advice::look(&flow, &found, raw, self.out);
+        topic?;
+        Some(FlowConfig {
+            flow,
+            handler: raw.handler.as_ref().and_then(|it| it.value.http.as_ref()).and_then(|it| {
+                let timeout =
+                    it.value.timeout.as_ref().map_or(Duration::from_secs(30), |it| it.value);
+                it.value.url.as_ref().map(|url| Handler::Http { url: url.value.0.clone(), timeout })
+            }),
+            concurrency: raw.concurrency.as_ref().map_or(16, |it| it.value.0),
+            ordering: raw.ordering.as_ref().map_or(Ordering::None, |it| it.value),
+            dead_letter_format: dead_letter
+                .and_then(|it| it.format.as_ref())
+                .map_or(super::DeadLetterFormat::Raw, |it| it.value),
+            dialect: raw.headers.as_ref().map_or(Dialect::Native, |it| it.value),
+            retry_group: retry.and_then(|it| it.value.group.as_ref()).map(|it| it.value.clone()),
+            tier_groups: tier_groups(retry.map(|it| &it.value)),
+        })
+    }
+
+    fn use_topic(&mut self, flow: usize, role: Role, topic: &str, place: &Place) {
+        self.uses.push(Use { flow, role, topic: topic.to_owned(), place: place.clone() });
+    }
+
+    fn strategy(&mut self, flow: usize, source: &str, at: &At<RawFlow>) -> Strategy {
+        let Some(retry) = &at.value.retry else {
+            return Strategy::None;
+        };
+        let (place, retry) = (&retry.place, &retry.value);
+        let no_topics = Vec::new();
+        let topics = retry.topics.as_ref().map_or(&no_topics, |it| &it.value);
+        let name = match &retry.strategy {
+            Some(it) => it.value,
+            None if topics.is_empty() => StrategyName::None,
+            None => StrategyName::Tiers,
+        };
+        let topics_place =
+            retry.topics.as_ref().map_or(place.below("topics"), |it| it.place.clone());
+        self.check_shape(name, topics.len(), retry, &topics_place);
+        let derived = format!("{source}.retry");
+        let mut tiers = Vec::with_capacity(topics.len());
+        for tier in topics.iter().take(MAX_TOPICS) {
+            let is_one_of_many = matches!(name, StrategyName::Tiers | StrategyName::DelayThenRetry);
+            tiers.push(self.tier(flow, tier, is_one_of_many, &derived));
+        }
+        let mut only = || {
+            if tiers.is_empty() {
+                self.use_topic(flow, Role::Retry, &derived, &topics_place);
+            }
+            tiers.first().cloned().unwrap_or_else(|| Tier::endless(derived.as_str()))
+        };
+        match name {
+            StrategyName::None => Strategy::None,
+            StrategyName::Single => Strategy::Single(only()),
+            StrategyName::BackToSource => Strategy::BackToSource(only()),
+            StrategyName::Tiers => Strategy::Tiers(tiers),
+            StrategyName::DelayThenRetry => {
+                let (retry, place) = match &retry.retry_topic {
+                    Some(it) => (it.value.0.clone(), it.place.clone()),
+                    None => (derived, place.below("retry_topic")),
+                };
+                self.use_topic(flow, Role::Retry, &retry, &place);
+                Strategy::DelayThenRetry { delays: tiers, retry: retry.into() }
+            }
+        }
+    }
+
+    /// Whether the keys of `retry` fit its strategy.
+    fn check_shape(&mut self, name: StrategyName, topics: usize, retry: &RawRetry, place: &Place) {
+        let strategy = name.as_str();
+        match name {
+            StrategyName::None if topics > 0 => self.out.error(
+                place,
+                "the strategy `none` has no retry topics, but there are some",
+                "take them out, or choose `tiers`, `single`, `delay-then-retry` or `back-to-source`",
+            ),
+            StrategyName::Single | StrategyName::BackToSource if topics > 1 => self.out.error(
+                place,
+                format!("the strategy `{strategy}` has one topic, but there are {topics}"),
+                "keep one, or choose `tiers`",
+            ),
+            StrategyName::Tiers | StrategyName::DelayThenRetry if topics == 0 => self.out.error(
+                place,
+                format!("the strategy `{strategy}` needs topics, but there are none"),
+                "add `topics` with a `topic` and a `delay` each",
+            ),
+            _ if topics > MAX_TOPICS => self.out.error(
+                place,
+                format!("there are {topics} topics in one flow, but 1,000 is the limit"),
+                "use fewer topics with more `attempts` each",
+            ),
+            _ => {}
+        }
+        if let Some(it) =
+            retry.retry_topic.as_ref().filter(|_| name != StrategyName::DelayThenRetry)
+        {
+            self.out.error(
+                &it.place,
+                format!(
+                    "`retry_topic` is for the strategy `delay-then-retry`, but this is `{strategy}`"
+                ),
+                "take it out, or change the strategy",
+            );
+        }
+        if let Some(it) = retry.group.as_ref().filter(|_| name == StrategyName::None) {
+            let message =
+                "`group` is for retry topics, but the strategy `none` has none: it has no effect";
+            self.out.warning(&it.place, message, "take it out");
+        }
+    }
+
+    fn tier(&mut self, flow: usize, at: &At<RawTier>, is_one_of_many: bool, derived: &str) -> Tier {
+        let raw = &at.value;
+        let place = raw.topic.as_ref().map_or(at.place.below("topic"), |it| it.place.clone());
+        if is_one_of_many {
+            for (key, is_missing) in
+                [("topic", raw.topic.is_none()), ("delay", raw.delay.is_none())]
+            {
+                let told = self.out.has_error_at(&at.place.below(key).path);
+                if is_missing && !told {
+                    let message = format!("the key `{key}` is missing");
+                    self.out.error(
+                        at.place.below(key),
+                        message,
+                        "each of several retry topics needs it",
+                    );
+                }
+            }
+        }
+        let topic = raw.topic.as_ref().map(|it: &At<Topic>| it.value.0.as_str());
+        if topic.is_some() || !is_one_of_many {
+            self.use_topic(flow, Role::Retry, topic.unwrap_or(derived), &place);
+        }
+        let attempts = raw.attempts.as_ref().map(|it| it.value.0);
+        Tier {
+            topic: Arc::from(topic.unwrap_or(derived)),
+            delay: raw.delay.as_ref().map(|it| it.value),
+            attempts: if is_one_of_many { attempts.or(Some(1)) } else { attempts },
+        }
+    }
+
+    /// The flow's rules, with sets in their places.
+    fn rules(&mut self, raw: &'a RawFlow, has_topics: bool) -> Vec<FoundRule<'a>> {
+        let mut found = Vec::new();
+        for at in raw.policies.iter().flat_map(|it| &it.value) {
+            let Some(set) = &at.value.set else {
+                if !has_topics {
+                    self.refuse_delayed(at.value.delayed.as_ref());
+                }
+                found.extend(self.rule(at));
+                continue;
+            };
+            self.check_use(at, set);
+            for at in self.set(set) {
+                if let Some(delayed) = at.value.delayed.as_ref().filter(|_| !has_topics) {
+                    let message = format!(
+                        "`delayed` at {} needs retry topics, but this flow's strategy is `none`",
+                        delayed.place.path
+                    );
+                    self.out.error(&set.place, message, "add `retry` to the flow");
+                }
+                found.extend(self.rule(at));
+            }
+        }
+        found
+    }
+
+    fn set(&mut self, name: &At<String>) -> &'a [At<RawPolicy>] {
+        let sets =
+            self.raw.policy_sets.as_ref().map(|it| it.value.0.as_slice()).unwrap_or_default();
+        if let Some((_, policies)) = sets.iter().find(|it| it.0 == name.value) {
+            return &policies.value;
+        }
+        let known = || sets.iter().map(|it| it.0.as_str());
+        let hint = match nearest(&name.value, known()) {
+            Some(it) => format!("did you mean `{it}`?"),
+            None if sets.is_empty() => {
+                "add it to `policy_sets` at the top of the config".to_owned()
+            }
+            None => format!("known: {}", known().map(show_key).collect::<Vec<_>>().join(", ")),
+        };
+        let message = format!("there is no policy set `{}`", show_key(&name.value));
+        self.out.error(&name.place, message, hint);
+        &[]
+    }
+
+    fn check_use(&mut self, at: &At<RawPolicy>, set: &At<String>) {
+        let it = &at.value;
+        let others = it.id.is_some()
+            || it.on.is_some()
+            || it.in_memory.is_some()
+            || it.delayed.is_some()
+            || it.then.is_some();
+        if others {
+            let message = "`use` stands for a whole policy set, but there are other keys beside it";
+            self.out.error(&set.place, message, "give them an entry of their own");
+        }
+    }
+
+    fn rule(&mut self, at: &'a At<RawPolicy>) -> Option<FoundRule<'a>> {
+        let raw = &at.value;
+        let Some(on) = &raw.on else {
+            let place = at.place.below("on");
+            if !self.out.has_error_at(&place.path) && raw.set.is_none() {
+                let hint = "say what the policy is for, such as `on: { status: 503 }` or `on: any`";
+                self.out.error(place, "the key `on` is missing", hint);
+            }
+            return None;
+        };
+        let rule = Rule::new(on.value.0.clone(), raw.to_policy());
+        Some(FoundRule { rule, raw, place: &at.place })
+    }
+
+    fn refuse_delayed(&mut self, delayed: Option<&At<RawDelayed>>) {
+        if let Some(delayed) = delayed {
+            let message = "`delayed` needs retry topics, but this flow's strategy is `none`";
+            self.out.error(
+                &delayed.place,
+                message,
+                "add `retry` to the flow, or take `delayed` out",
+            );
+        }
+    }
+
+    /// The cap that follows from the tiers has the same limit as one that is written.
+    fn check_sum(&mut self, flow: &Flow, at: &At<RawFlow>) {
+        let cap = flow.max_overall_attempts();
+        if cap > MAX_ATTEMPTS {
+            let message = format!("the topics' attempts add up to {cap}, but 10,000 is the limit");
+            let hint = "set `max_overall_attempts`, or lower the topics' `attempts`";
+            self.out.error(at.place.below("retry").below("topics"), message, hint);
+        }
+    }
+
+    /// With order per entity a lane is owned whole.
+    fn check_ordering(&mut self, raw: &RawFlow) {
+        let (Some(ordering), Some(retry)) = (&raw.ordering, &raw.retry) else {
+            return;
+        };
+        if ordering.value != Ordering::Key {
+            return;
+        }
+        let main = self.group();
+        let retry = &retry.value;
+        let tiers =
+            retry.topics.iter().flat_map(|it| &it.value).filter_map(|it| it.value.group.as_ref());
+        for group in retry.group.iter().chain(tiers).filter(|it| Some(it.value.as_str()) != main) {
+            let message = format!(
+                "`ordering: key` needs one owner for all of an entity's records, but the group `{}` is another one",
+                show_key(&group.value)
+            );
+            self.out.error(&group.place, message, "take `group` out, or choose another ordering");
+        }
+        let relayed = [StrategyName::DelayThenRetry, StrategyName::BackToSource];
+        if let Some(it) = retry.strategy.as_ref().filter(|it| relayed.contains(&it.value)) {
+            let message = format!(
+                "`ordering: key` cannot be kept with the strategy `{}`, where records are moved by a relay",
+                it.value.as_str()
+            );
+            self.out.error(&it.place, message, "choose `tiers` or `single`, or another ordering");
+        }
+    }
+
+    /// Whether topics are used in ways that get in each other's way.
+    fn check_topics(&mut self) {
+        let mut first: BTreeMap<&str, &Use> = BTreeMap::new();
+        for it in &self.uses {
+            let Some(other) = first.get(it.topic.as_str()) else {
+                first.insert(&it.topic, it);
+                continue;
+            };
+            let topic = &it.topic;
+            let (message, hint) = if it.flow == other.flow {
+                let message = format!(
+                    "`{topic}` is both {} and {} of one flow",
+                    other.role.name(),
+                    it.role.name()
+                );
+                (message, "give each its own topic")
+            } else {
+                match (other.role, it.role) {
+                    (Role::DeadLetter, Role::DeadLetter) => continue,
+                    (Role::Source, Role::Source) => (
+                        format!(
+                            "`{topic}` is the source topic of two flows, first at {}",
+                            other.place.path
+                        ),
+                        "put both into one flow, or give one of them a config and group of its own",
+                    ),
+                    (Role::Source, _) | (_, Role::Source) => (
+                        format!(
+                            "`{topic}` is {} here and {} at {}: records would go round in a loop",
+                            it.role.name(),
+                            other.role.name(),
+                            other.place.path
+                        ),
+                        "give one of them another topic",
+                    ),
+                    _ => (
+                        format!(
+                            "`{topic}` is {} here and {} of another flow, at {}",
+                            it.role.name(),
+                            other.role.name(),
+                            other.place.path
+                        ),
+                        "give each flow its own topic",
+                    ),
+                }
+            };
+            self.out.error(&it.place, message, hint);
+        }
+    }
+}
+
+fn tier_groups(retry: Option<&RawRetry>) -> Vec<Option<String>> {
+    let topics = retry.and_then(|it| it.topics.as_ref());
+    let groups = topics.into_iter().flat_map(|it| &it.value);
+    groups.map(|it| it.value.group.as_ref().map(|it| it.value.clone())).collect()
+}
+
+impl RawPolicy {
+    fn to_policy(&self) -> Policy {
+        Policy {
+            id: self.id.as_ref().map(|it| it.value.id.clone()).unwrap_or_default(),
+            in_memory: self.in_memory.as_ref().map(|it| it.value.to_in_memory()),
+            delayed: self.delayed.as_ref().map(|it| it.value.to_delayed()),
+            then: self.then.as_ref().map_or(Then::DeadLetter, |it| it.value),
+        }
+    }
+}
+
+impl RawDefault {
+    fn to_policy(&self) -> Policy {
+        Policy {
+            in_memory: self.in_memory.as_ref().map(|it| it.value.to_in_memory()),
+            delayed: self.delayed.as_ref().map(|it| it.value.to_delayed()),
+            then: self.then.as_ref().map_or(Then::DeadLetter, |it| it.value),
+            ..Policy::default()
+        }
+    }
+}
+
+impl RawInMemory {
+    fn to_in_memory(&self) -> InMemory {
+        let mut in_memory = InMemory::default();
+        if let Some(it) = &self.attempts {
+            in_memory.attempts = it.value.0;
+        }
+        if let Some(it) = &self.backoff {
+            in_memory.backoff = it.value.clone();
+        }
+        in_memory
+    }
+}
+
+impl RawDelayed {
+    fn to_delayed(&self) -> Delayed {
+        Delayed {
+            attempts: self.attempts.as_ref().map(|it| it.value.0),
+            backoff: self.backoff.as_ref().map(|it| it.value.clone()),
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! The config file: read, checked, and turned into flows.
+//!
+//! A file goes through four hands: the text becomes a tree of values that know where they stand
+//! (`yaml`, `json`, `node`), the tree becomes typed sections (`read`, `raw`), the sections become
+//! flows with all names derived (`build`), and what hardly does what was meant is told of
+//! (`advice`). None of them stops at the first problem. Files of other libraries are turned into
+//! Redrive's own form first (`foreign`).
+
+mod advice;
+mod build;
+mod duration;
+mod env;
+mod foreign;
+mod json;
+mod node;
+mod problem;
+mod raw;
+mod read;
+mod schema;
+mod suggest;
+mod yaml;
+
+use std::time::Duration;
+
+use redrive_core::Flow;
+use redrive_core::headers::Dialect;
+
+pub use duration::{DurationError, format_duration, parse_duration};
+pub use env::Lookup;
+pub use node::Position;
+pub use problem::{Problem, Severity};
+pub use raw::{DeadLetterFormat, Kafka, Ordering};
+pub use schema::{reference, schema};
+
+use node::Node;
+use problem::{Path, Place, Problems};
+use raw::RawConfig;
+use read::{FromNode, Reader};
+
+/// A config that can be used.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// How to reach Kafka.
+    pub kafka: Option<Kafka>,
+    /// The consumer group.
+    pub group: Option<String>,
+    /// What is consumed.
+    pub flows: Vec<FlowConfig>,
+}
+
+/// A source topic and everything about it.
+#[derive(Clone, Debug)]
+pub struct FlowConfig {
+    /// What decides about its failures.
+    pub flow: Flow,
+    /// What takes its records.
+    pub handler: Option<Handler>,
+    /// How many of its records run at the same time.
+    pub concurrency: u32,
+    /// What runs in order.
+    pub ordering: Ordering,
+    /// How a dead letter is written.
+    pub dead_letter_format: DeadLetterFormat,
+    /// The headers that are written beside Redrive's own.
+    pub dialect: Dialect,
+    /// The group of all its retry topics, where it is not the main one.
+    pub retry_group: Option<String>,
+    /// The group of each retry topic, where it has one of its own.
+    pub tier_groups: Vec<Option<String>>,
+}
+
+/// What takes the records.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Handler {
+    /// A service that gets each record as a POST request.
+    Http {
+        /// Where to.
+        url: String,
+        /// How long one request may take.
+        timeout: Duration,
+    },
+}
+
+/// How a file is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Syntax {
+    /// YAML 1.2.
+    Yaml,
+    /// JSON, with comments and trailing commas allowed.
+    Json,
+}
+
+impl Syntax {
+    /// The syntax of a file by its name's ending, else by how it begins.
+    pub fn of(file_name: &str, text: &str) -> Self {
+        let ending = file_name.rsplit('.').next().unwrap_or_default().to_ascii_lowercase();
+        let is_json = match ending.as_str() {
+            "json" | "jsonc" => true,
+            "yaml" | "yml" => false,
+            _ => node::without_byte_order_mark(text).trim_start().starts_with(['{', '[']),
+        };
+        if is_json { Syntax::Json } else { Syntax::Yaml }
+    }
+}
+
+/// What comes from outside the file.
+pub struct Options<'a> {
+    /// The source topic, for files of other libraries that do not name one.
+    pub topic: Option<&'a str>,
+    /// The consumer group, for the same files.
+    pub group: Option<&'a str>,
+    /// Where variables are looked up.
+    pub env: Lookup<'a>,
+}
+
+/// A file that was read, with all that is wrong with it.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// The config, if there is no error among the problems.
+    pub config: Option<Config>,
+    /// Everything that is wrong with it.
+    pub problems: Vec<Problem>,
+    /// What the file was in Redrive's own form, if it was another library's.
+    pub converted: Option<String>,
+}
+
+/// Why a file cannot even be looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// The file is another library's and names no source topic, and none was given.
+    TopicNeeded,
+    /// The topic that was given cannot be one.
+    BadTopic(String),
+    /// The group that was given cannot be one.
+    BadGroup(String),
+}
+
+impl std::fmt::Display for LoadError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            LoadError::TopicNeeded => f.write_str(
+                "the file names no source topic: give it with --topic, such as --topic orders",
+            ),
+            LoadError::BadTopic(message) | LoadError::BadGroup(message) => f.write_str(message),
+        }
+    }
+}
+
+impl std::error::Error for LoadError {}
+
+impl Config {
+    /// Reads a config and tells everything that is wrong with it.
+    ///
+    /// ```
+    /// use redrive::config::{Config, Options, Syntax};
+    ///
+    /// let options = Options { topic: None, group: None, env: &|_| None };
+    /// let loaded = Config::load("flows: [{ topic: orders }]", Syntax::Yaml, &options).unwrap();
+    /// assert!(loaded.problems.is_empty());
+    /// assert_eq!(&**loaded.config.unwrap().flows[0].flow.dead_letter(), "orders.dlt");
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// What was given beside the file does not fit it. Problems of the file itself are in
+    /// [`Loaded`].
+    pub fn load(text: &str, syntax: Syntax, options: &Options<'_>) -> Result<Loaded, LoadError> {
+        let mut reader = Reader { env: options.env, out: Problems::default() };
+        let Some(node) = parse(text, syntax, &mut reader.out) else {
+            return Ok(Loaded { config: None, problems: reader.out.into_list(), converted: None });
+        };
+        let Some(found) = foreign::detect(&node) else {
+            return Ok(read(&node, reader));
+        };
+        let topic = options.topic.ok_or(LoadError::TopicNeeded)?;
+        if let Some((message, hint)) = read::topic_problem(topic) {
+            return Err(LoadError::BadTopic(format!("{message}: {hint}")));
+        }
+        let group = options.group.unwrap_or(topic);
+        if group.trim().is_empty() {
+            return Err(LoadError::BadGroup("the group's name is empty".to_owned()));
+        }
+        let converted =
+            foreign::convert(&node, &found, topic, group, options.group.is_some(), &mut reader);
+        Ok(match converted {
+            Some(converted) => converted.load(reader.out),
+            None => Loaded { config: None, problems: reader.out.into_list(), converted: None },
+        })
+    }
+
+    /// The flow of this source topic.
+    pub fn flow(&self, topic: &str) -> Option<&FlowConfig> {
+        self.flows.iter().find(|it| **it.flow.source() == *topic)
+    }
+}
+
+fn parse(text: &str, syntax: Syntax, out: &mut Problems) -> Option<Node> {
+    let text = node::without_byte_order_mark(text);
+    if text.len() > node::MAX_BYTES {
+        let message = format!("the file has {} bytes, but 1 MiB is the limit", text.len());
+        out.error(Place::default(), message, "split it into several configs");
+        return None;
+    }
+    match syntax {
+        Syntax::Yaml => yaml::parse(text, out),
+        Syntax::Json => json::parse(text, out),
+    }
+}
+
+fn read(node: &Node, mut reader: Reader<'_>) -> Loaded {
+    let empty = Node { at: node.at, value: node::Value::Map(Vec::new()) };
+    let is_empty = matches!(&node.value, node::Value::Scalar(it) if it.is_null());
+    let raw = RawConfig::read(if is_empty { &empty } else { node }, &Path::Root, &mut reader);
+    let mut out = reader.out;
+    let config = raw.map(|raw| build::build(&raw, &mut out));
+    let config = config.filter(|_| !out.has_errors());
+    Loaded { config, problems: out.into_list(), converted: None }
+}

@@ -1,0 +1,974 @@
+//! The config as it is written: sections and keys, before names are derived and contradictions
+//! looked for. The comments here are the config reference.
+
+use std::time::Duration;
+
+use redrive_core::headers::Dialect;
+use redrive_core::{
+    Backoff, Exponential, ExponentialRandom, HeaderMatch, Identifier, Kind, Linear, Match, On,
+    Random, Then,
+};
+use serde_json::{Value as Json, json};
+
+use super::node::{Node, Value};
+use super::problem::{Path, Place};
+use super::read::{
+    At, FromNode, Named, Reader, Sections, Topic, or_variable, section, shown, words, words_schema,
+};
+use super::suggest::{nearest, nearest_within};
+
+section! {
+    /// The whole file.
+    struct RawConfig = "config" {
+        /// How to reach Kafka: `embedded`, or any properties of librdkafka such as
+        /// `bootstrap.servers`. Those that Redrive sets itself are refused. Needed to run.
+        "kafka" kafka: Kafka, optional;
+        /// The consumer group. Needed to run.
+        "group" group: String, optional;
+        /// Lists of policies that several flows share: `- use: NAME` in a flow's `policies` stands
+        /// for the list.
+        "policy_sets" policy_sets: Named<At<Vec<At<RawPolicy>>>>, optional;
+        /// What is consumed, one entry for each source topic.
+        "flows" flows: Vec<At<RawFlow>>, required;
+    }
+    later "dangling", "draining", "exactly_once", "state_topic", "start", "admin", "relay";
+}
+
+section! {
+    /// One source topic with its handler, retry topics, dead-letter topic and policies.
+    struct RawFlow = "flow" {
+        /// The source topic.
+        "topic" topic: Topic, required;
+        /// What takes the records. Needed to run.
+        "handler" handler: RawHandler, optional;
+        /// How many records of the flow run at the same time in one process.
+        "concurrency" concurrency: Concurrency, default("16");
+        /// What runs in order: nothing, the records of one partition, or those of one entity.
+        "ordering" ordering: Ordering, default("`none`");
+        /// The retry topics.
+        "retry" retry: RawRetry, default("`{ strategy: none }`");
+        /// Where records go that cannot be helped.
+        "dead_letter" dead_letter: RawDeadLetter, default("`{ topic: TOPIC.dlt, format: raw }`");
+        /// The headers that are written beside Redrive's own, for readers that know another format.
+        /// All formats are read.
+        "headers" headers: Dialect, default("`native`");
+        /// What to do about which failure. The most specific rule wins: error, status, kind and
+        /// header before `any` and `retryable`; of equal ones the first.
+        "policies" policies: Vec<At<RawPolicy>>, optional;
+        /// What to do about a retryable failure that no policy matches.
+        "default" default: RawDefault, default("3 runs in place, 100 ms apart, then the retry topics, then the dead-letter topic");
+    }
+    later "schedule", "breaker", "entity", "priority", "on_dead_letter", "start", "relay";
+}
+
+section! {
+    /// What takes the records.
+    struct RawHandler = "handler" {
+        /// A service that gets each record as a POST request.
+        "http" http: RawHttp, required;
+    }
+}
+
+section! {
+    /// A service that gets each record as a POST request.
+    struct RawHttp = "http" {
+        /// Where to.
+        "url" url: Url, required;
+        /// How long one request may take.
+        "timeout" timeout: Duration, default("`30s`");
+    }
+}
+
+section! {
+    /// How a flow's retry topics are laid out.
+    struct RawRetry = "retry" {
+        /// `none`: no retry topics. `single`: one, again and again. `tiers`: one after the other.
+        /// `delay-then-retry`: delay topics, and after each the one retry topic.
+        /// `back-to-source`: one topic where records wait, then the source topic again.
+        "strategy" strategy: StrategyName, default("`tiers` where there are `topics`, else `none`");
+        /// The retry topics or delay topics, in order; one for `single` and `back-to-source`.
+        "topics" topics: Vec<At<RawTier>>, optional;
+        /// With `delay-then-retry`: the topic where records run again.
+        "retry_topic" retry_topic: Topic, default("`TOPIC.retry`");
+        /// The consumer group of all retry topics, where it is not the main one.
+        "group" group: String, default("the config's `group`");
+        /// How often a record is published because of failures, whatever the policies say.
+        "max_overall_attempts" max_overall_attempts: Attempts, default("the largest of 10, any policy's attempts and the sum of the topics' attempts");
+        /// A record is retried only if it is due within this time of its first failure.
+        "max_elapsed" max_elapsed: Duration, default("no limit");
+        /// How long a `Retry-After` may be where the policy's backoff has no maximum.
+        "retry_after_max" retry_after_max: Duration, default("`1h`");
+    }
+    later "rate";
+}
+
+section! {
+    /// One retry topic or delay topic.
+    struct RawTier = "topic" {
+        /// Its name. Needed, but for `single` and `back-to-source`.
+        "topic" topic: Topic, default("`TOPIC.retry` with `single` and `back-to-source`");
+        /// How long a record waits in it where its policy has no backoff. Needed, but for `single`
+        /// and `back-to-source`, where the default backoff stands in: from 1 s to 5 min, doubling.
+        "delay" delay: Duration, optional;
+        /// How often a record is published to it by policies without a backoff.
+        "attempts" attempts: TierAttempts, default("1; with `single` and `back-to-source` no limit");
+        /// Its consumer group, where it is not the main one.
+        "group" group: String, default("the `group` of `retry`, else the config's");
+    }
+}
+
+section! {
+    /// Where records go that cannot be helped.
+    struct RawDeadLetter = "dead_letter" {
+        /// The topic.
+        "topic" topic: Topic, default("`TOPIC.dlt`");
+        /// `raw`: key and value as they came, the rest in headers. `envelope`: a JSON object with
+        /// everything in it.
+        "format" format: DeadLetterFormat, default("`raw`");
+    }
+}
+
+section! {
+    /// What to do about one class of failure. With neither `in_memory` nor `delayed` there is no
+    /// retry.
+    struct RawPolicy = "policy" {
+        /// What attempts are counted under. `{status}`, `{kind}` and `{error}` stand for what the
+        /// failure has.
+        "id" id: PolicyId, default("the simple name of the failure's error type");
+        /// What it is for. Needed, unless it is `use`.
+        "on" on: Condition, optional;
+        /// More runs in place, before anything is published.
+        "in_memory" in_memory: RawInMemory, optional;
+        /// Retries over the retry topics.
+        "delayed" delayed: RawDelayed, optional;
+        /// What happens when the attempts are spent: `dead_letter`, `drop`, `stop`, or
+        /// `{ stop: { exit: true } }` to end the process.
+        "then" then: Then, default("`dead_letter`");
+        /// A policy set that stands here instead.
+        "use" set: String, optional;
+    }
+}
+
+section! {
+    /// What to do about a retryable failure that no policy matches.
+    struct RawDefault = "default" {
+        /// More runs in place, before anything is published.
+        "in_memory" in_memory: RawInMemory, optional;
+        /// Retries over the retry topics.
+        "delayed" delayed: RawDelayed, optional;
+        /// What happens when the attempts are spent.
+        "then" then: Then, default("`dead_letter`");
+    }
+}
+
+section! {
+    /// More runs in place, within the same delivery.
+    struct RawInMemory = "in_memory" {
+        /// How many runs more.
+        "attempts" attempts: Attempts, default("3");
+        /// How long to wait before each.
+        "backoff" backoff: Backoff, default("`{ fixed: 100ms }`");
+    }
+}
+
+section! {
+    /// Retries over the retry topics.
+    struct RawDelayed = "delayed" {
+        /// How many under this policy.
+        "attempts" attempts: Attempts, default("no limit of its own");
+        /// How long to wait. With it, the first topic whose delay is at least as long is taken.
+        "backoff" backoff: Backoff, default("the topics' own delays, one topic after the other");
+    }
+}
+
+section! {
+    /// `initial × n`.
+    struct RawLinear = "linear" {
+        /// The first delay, and what each next one adds.
+        "initial" initial: Duration, required;
+        /// The longest delay.
+        "max" max: Duration, default("no limit");
+    }
+}
+
+section! {
+    /// `base × multiplier^(n−1)`, then jitter, then `max`, then `min`.
+    struct RawExponential = "exponential" {
+        /// The first delay.
+        "base" base: Duration, required;
+        /// What each next one is multiplied by.
+        "multiplier" multiplier: Multiplier, default("2");
+        /// The share of a delay by which it is spread, up and down: `10%` or `0.1`.
+        "jitter" jitter: Jitter, default("0");
+        /// The shortest delay.
+        "min" min: Duration, default("no limit");
+        /// The longest delay.
+        "max" max: Duration, default("no limit");
+    }
+}
+
+section! {
+    /// `min(initial × 2^(n−1) + random(0, initial), max)`.
+    struct RawExponentialRandom = "exponential_random" {
+        /// The first delay.
+        "initial" initial: Duration, default("`1s`");
+        /// The longest delay.
+        "max" max: Duration, default("`5m`");
+    }
+}
+
+section! {
+    /// Anything between two bounds.
+    struct RawRandom = "random" {
+        /// The shortest delay.
+        "min" min: Duration, required;
+        /// The longest delay.
+        "max" max: Duration, required;
+    }
+}
+
+section! {
+    /// What a policy is for. Several keys must all match, of a list any entry.
+    struct RawMatch = "on" {
+        /// The failure's error type, by simple name or full path.
+        "error" error: OneOrMany<String>, optional;
+        /// The HTTP status, or a range of them such as `500..599`.
+        "status" status: OneOrMany<Statuses>, optional;
+        /// The failure's kind: `timeout`, `connect`, `network`, `unavailable`, `rate-limit`,
+        /// `conflict`, `panic`, `decode`, `validation`, `auth`, `business`, or a handler's own.
+        "kind" kind: OneOrMany<KindName>, optional;
+        /// A header of the record.
+        "header" header: OneOrMany<RawHeaderMatch>, optional;
+        /// Whether the failure is retryable by its class.
+        "retryable" retryable: bool, optional;
+    }
+}
+
+section! {
+    /// A header of the record.
+    struct RawHeaderMatch = "header" {
+        /// Its name.
+        "name" name: String, required;
+        /// Its value.
+        "value" value: String, default("any value");
+    }
+}
+
+section! {
+    /// The long form of `then: stop`.
+    struct RawStop = "stop" {
+        /// Whether the process ends instead of halting the flow.
+        "exit" exit: bool, default("`false`");
+    }
+}
+
+words! {
+    /// What runs in order.
+    pub enum Ordering {
+        /// Nothing.
+        None = "none",
+        /// The records of one partition.
+        Partition = "partition",
+        /// The records of one entity.
+        Key = "key",
+    }
+}
+
+words! {
+    /// How a dead letter is written.
+    pub enum DeadLetterFormat {
+        /// Key and value as they came.
+        Raw = "raw",
+        /// A JSON object with everything in it.
+        Envelope = "envelope",
+    }
+}
+
+words! {
+    pub(super) enum StrategyName {
+        None = "none",
+        Single = "single",
+        Tiers = "tiers",
+        DelayThenRetry = "delay-then-retry",
+        BackToSource = "back-to-source",
+    }
+}
+
+impl FromNode for Dialect {
+    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+        reader.word(node, path, &Dialect::ALL.map(|it| (it.as_str(), it)))
+    }
+
+    fn schema(_: &mut Sections) -> Json {
+        words_schema(&Dialect::ALL.map(Dialect::as_str))
+    }
+
+    fn describe() -> String {
+        Dialect::ALL.map(|it| format!("`{it}`")).join(", ")
+    }
+}
+
+/// The most attempts of anything.
+pub(super) const MAX_ATTEMPTS: u32 = 10_000;
+
+/// A whole number within bounds that the type knows.
+macro_rules! bounded {
+    ($(#[$meta:meta])* $name:ident, $range:expr) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug)]
+        pub(super) struct $name(pub(super) u32);
+
+        impl FromNode for $name {
+            fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+                let range: std::ops::RangeInclusive<u32> = $range;
+                let range = u64::from(*range.start())..=u64::from(*range.end());
+                let number = reader.number(node, path, range)?;
+                u32::try_from(number).ok().map($name)
+            }
+
+            fn schema(_: &mut Sections) -> Json {
+                let range: std::ops::RangeInclusive<u32> = $range;
+                or_variable(json!({
+                    "type": "integer", "minimum": range.start(), "maximum": range.end(),
+                }))
+            }
+
+            fn describe() -> String {
+                let range: std::ops::RangeInclusive<u32> = $range;
+                format!("number from {} to {}", range.start(), range.end())
+            }
+        }
+    };
+}
+
+bounded! {
+    /// How often a policy tries.
+    Attempts, 0..=MAX_ATTEMPTS
+}
+bounded! {
+    /// How often a topic is taken.
+    TierAttempts, 1..=MAX_ATTEMPTS
+}
+bounded! {
+    /// How many records run at the same time.
+    Concurrency, 1..=100_000
+}
+
+/// How to reach Kafka.
+#[derive(Clone, Debug)]
+pub enum Kafka {
+    /// The broker that Redrive brings along.
+    Embedded,
+    /// Properties for librdkafka.
+    Properties(Vec<(String, String)>),
+}
+
+/// What Redrive sets itself, and why.
+const OWNED: [(&str, &str); 16] = [
+    ("group.id", "set `group` at the top of the config"),
+    ("enable.auto.commit", "Redrive commits a record when it is settled, not when it was read"),
+    ("auto.commit.interval.ms", "Redrive commits a record when it is settled"),
+    ("enable.auto.offset.store", "Redrive stores an offset when the record is settled"),
+    ("auto.offset.reset", "retry topics always start at the earliest record"),
+    ("offset.store.method", "progress is kept in the group's offsets alone"),
+    ("acks", "a hop counts only when all in-sync replicas have it"),
+    ("request.required.acks", "a hop counts only when all in-sync replicas have it"),
+    ("enable.idempotence", "hops are always published by an idempotent producer"),
+    ("enable.gapless.guarantee", "Redrive tries a failed publish again itself"),
+    ("delivery.report.only.error", "Redrive needs to know of every publish"),
+    ("isolation.level", "it follows from whether hops are transactional"),
+    ("transactional.id", "it follows from whether hops are transactional"),
+    ("partitioner", "hops keep their partition, or take the one that Java clients would"),
+    ("enable.partition.eof", "Redrive needs to know where a partition ends"),
+    ("opaque", "it is a pointer, which a file cannot hold"),
+];
+
+/// Properties that are often set, to find slips.
+const COMMON: [&str; 32] = [
+    "bootstrap.servers",
+    "broker.address.family",
+    "client.id",
+    "client.rack",
+    "compression.type",
+    "debug",
+    "fetch.max.bytes",
+    "fetch.min.bytes",
+    "fetch.wait.max.ms",
+    "group.instance.id",
+    "group.protocol",
+    "heartbeat.interval.ms",
+    "linger.ms",
+    "max.poll.interval.ms",
+    "message.max.bytes",
+    "message.timeout.ms",
+    "metadata.broker.list",
+    "partition.assignment.strategy",
+    "queued.max.messages.kbytes",
+    "reconnect.backoff.ms",
+    "request.timeout.ms",
+    "sasl.mechanism",
+    "sasl.mechanisms",
+    "sasl.password",
+    "sasl.username",
+    "security.protocol",
+    "session.timeout.ms",
+    "socket.keepalive.enable",
+    "socket.timeout.ms",
+    "ssl.ca.location",
+    "ssl.certificate.location",
+    "ssl.key.location",
+];
+
+impl FromNode for Kafka {
+    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+        if let Value::Scalar(_) = node.value {
+            return reader.word(node, path, &[("embedded", ())]).map(|()| Kafka::Embedded);
+        }
+        let entries = reader.map(node, path)?;
+        let mut properties = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let path = path.key(&entry.key);
+            let owned = OWNED.iter().find(|it| it.0 == entry.key);
+            if entry.key.trim().is_empty() || owned.is_some() || entry.key.ends_with("_cb") {
+                let reason = owned.map_or("a property has a name and a value", |it| it.1);
+                let message =
+                    format!("Redrive sets `{}` itself", super::problem::show_key(&entry.key));
+                reader.out.error(
+                    Place::new(&path, entry.key_at),
+                    message,
+                    format!("take it out: {reason}"),
+                );
+                continue;
+            }
+            if !COMMON.contains(&entry.key.as_str())
+                && let Some(near) = nearest_within(1, &entry.key, COMMON)
+            {
+                let message =
+                    format!("`{}` looks like a slip", super::problem::show_key(&entry.key));
+                let hint = format!("did you mean `{near}`?");
+                reader.out.warning(Place::new(&path, entry.key_at), message, hint);
+            }
+            if let Some(value) = reader.scalar(&entry.value, &path) {
+                properties.push((entry.key.clone(), value.text));
+            }
+        }
+        Some(Kafka::Properties(properties))
+    }
+
+    fn schema(_: &mut Sections) -> Json {
+        json!({
+            "anyOf": [
+                { "const": "embedded" },
+                { "type": "string", "pattern": r"\$\{" },
+                {
+                    "type": "object",
+                    "propertyNames": { "not": { "enum": OWNED.map(|it| it.0) } },
+                    "additionalProperties": { "type": ["string", "number", "boolean"] },
+                },
+            ]
+        })
+    }
+
+    fn describe() -> String {
+        "`embedded`, or map of properties".to_owned()
+    }
+}
+
+/// An address of a service.
+#[derive(Clone, Debug)]
+pub(super) struct Url(pub(super) String);
+
+impl FromNode for Url {
+    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+        let text = reader.text(node, path)?;
+        let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+        let host = rest.map(|it| it.split(['/', '?', '#']).next().unwrap_or(it));
+        let host = host.map(|it| it.rsplit('@').next().unwrap_or(it));
+        let is_host = |it: &str| !it.is_empty() && !it.starts_with(':');
+        let is_clean = !text.contains(|it: char| it.is_whitespace() || it.is_control());
+        if is_clean && host.is_some_and(is_host) {
+            return Some(Url(text));
+        }
+        let message = format!("{} is not the address of a service", shown(node, path));
+        reader.error(node, path, message, "write it like `http://localhost:8080/orders`");
+        None
+    }
+
+    fn schema(_: &mut Sections) -> Json {
+        json!({ "type": "string", "pattern": r"^https?://[^\s]+$|\$\{" })
+    }
+
+    fn describe() -> String {
+        "URL".to_owned()
+    }
+}
+
+/// A policy's identifier, and how it is written.
+#[derive(Clone, Debug)]
+pub(super) struct PolicyId {
+    pub(super) id: Identifier,
+    pub(super) text: String,
+}
+
+impl FromNode for PolicyId {
+    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+        let text = reader.text(node, path)?;
+        match Identifier::parse(&text) {
+            Ok(id) => Some(PolicyId { id, text }),
+            Err(error) => {
+                let message = format!("{} is no identifier: {error}", shown(node, path));
+                reader.error(
+                    node,
+                    path,
+                    message,
+                    "write it like `RateLimit` or `ServerError-{status}`",
+                );
+                None
+            }
+        }
+    }
+
+    fn schema(sections: &mut Sections) -> Json {
+        String::schema(sections)
+    }
+
+    fn describe() -> String {
+        "text".to_owned()
+    }
+}
+
+/// One entry, or a list of them.
+#[derive(Clone, Debug)]
+pub(super) struct OneOrMany<T>(pub(super) Vec<T>);
+
+impl<T: FromNode> FromNode for OneOrMany<T> {
+    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+        let Value::List(items) = &node.value else {
+            return T::read(node, path, reader).map(|it| OneOrMany(vec![it]));
+        };
+        if items.is_empty() {
+            let message = format!("`{}` has an empty list, which matches nothing", path.last_key());
+            reader.error(node, path, message, "give it an entry, or leave the key out");
+            return None;
+        }
+        Vec::read(node, path, reader).map(OneOrMany)
+    }
+
+    fn schema(sections: &mut Sections) -> Json {
+        let one = T::schema(sections);
+        json!({ "anyOf": [one, { "type": "array", "minItems": 1, "items": one }] })
+    }
+
+    fn describe() -> String {
+        format!("{}, or a list of them", T::describe())
+    }
+}
+
+/// One HTTP status, or a range of them.
+#[derive(Clone, Debug)]
+pub(super) struct Statuses(std::ops::RangeInclusive<u16>);
+
+impl FromNode for Statuses {
+    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+        let text = reader.scalar(node, path)?.text;
+        let (first, last) = text.split_once("..").unwrap_or((&text, &text));
+        let status = |it: &str| {
+            let is_status = it.len() == 3 && it.bytes().all(|it| it.is_ascii_digit());
+            is_status.then(|| it.parse::<u16>().ok()).flatten().filter(|it| *it >= 100)
+        };
+        let (message, hint) = match (status(first), status(last)) {
+            (Some(first), Some(last)) if first <= last => return Some(Statuses(first..=last)),
+            (Some(first), Some(last)) => (
+                format!("the range {} ends before it begins", shown(node, path)),
+                format!("write `{last}..{first}`"),
+            ),
+            _ => (
+                format!("{} is no HTTP status", shown(node, path)),
+                "write it like `429`, or a range like `500..599`".to_owned(),
+            ),
+        };
+        reader.error(node, path, message, &hint);
+        None
+    }
+
+    fn schema(_: &mut Sections) -> Json {
+        json!({ "anyOf": [
+            { "type": "integer", "minimum": 100, "maximum": 999 },
+            { "type": "string", "pattern": r"^[1-9][0-9]{2}(\.\.[1-9][0-9]{2})?$|\$\{" },
+        ] })
+    }
+
+    fn describe() -> String {
+        "status or range".to_owned()
+    }
+}
+
+/// A failure's kind.
+#[derive(Clone, Debug)]
+pub(super) struct KindName(Kind);
+
+impl FromNode for KindName {
+    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+        let name = String::read(node, path, reader)?;
+        let kinds = Kind::KNOWN;
+        let known = || kinds.iter().map(Kind::as_str);
+        if !known().any(|it| it == name)
+            && let Some(near) = nearest(&name, known())
+        {
+            let message =
+                format!("the kind {} is not one that Redrive itself gives", shown(node, path));
+            reader.out.warning(
+                Place::new(path, node.at),
+                message,
+                format!("did you mean `{near}`?"),
+            );
+        }
+        Some(KindName(Kind::new(name)))
+    }
+
+    fn schema(sections: &mut Sections) -> Json {
+        String::schema(sections)
+    }
+
+    fn describe() -> String {
+        "kind".to_owned()
+    }
+}
+
+/// What a policy is for: `any`, a map, or a list of both.
+#[derive(Clone, Debug)]
+pub(super) struct Condition(pub(super) On);
+
+impl FromNode for Condition {
+    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+        match &node.value {
+            Value::Scalar(_) => {
+                reader.word(node, path, &[("any", ())])?;
+                Some(Condition(On::any()))
+            }
+            Value::List(items) => {
+                let mut all: Option<On> = None;
+                for (index, item) in items.iter().enumerate() {
+                    if let Value::List(_) = item.value {
+                        let message = "a list inside a list".to_owned();
+                        reader.error(
+                            item,
+                            &path.index(index),
+                            message,
+                            "one list is enough: any of it",
+                        );
+                        continue;
+                    }
+                    if let Some(Condition(on)) = Condition::read(item, &path.index(index), reader) {
+                        all = Some(match all {
+                            Some(others) => others.or(on),
+                            None => on,
+                        });
+                    }
+                }
+                if items.is_empty() {
+                    let message = "`on` has an empty list, which matches nothing".to_owned();
+                    reader.error(node, path, message, "give it an entry, or write `on: any`");
+                }
+                all.map(Condition)
+            }
+            Value::Map(entries) => {
+                if entries.is_empty() {
+                    let message = "`on` is empty".to_owned();
+                    reader.error(node, path, message, "say what to match, or write `on: any`");
+                    return None;
+                }
+                let raw = RawMatch::read(node, path, reader)?;
+                Some(Condition(On::from(raw.into_match())))
+            }
+        }
+    }
+
+    fn schema(sections: &mut Sections) -> Json {
+        let mut map = RawMatch::schema(sections);
+        if let Some(map) = map.as_object_mut() {
+            map.insert("minProperties".to_owned(), json!(1));
+        }
+        let one = json!({ "anyOf": [{ "const": "any" }, map] });
+        json!({ "anyOf": [{ "const": "any" }, map, { "type": "array", "minItems": 1, "items": one }] })
+    }
+
+    fn describe() -> String {
+        "`any`, [on](#on), or a list of them".to_owned()
+    }
+}
+
+impl RawMatch {
+    fn into_match(self) -> Match {
+        fn list<T>(field: Option<At<OneOrMany<T>>>) -> Vec<T> {
+            field.map(|it| it.value.0).unwrap_or_default()
+        }
+        let header = |it: RawHeaderMatch| {
+            let value = it.value.map(|it| it.value);
+            it.name.map(|name| HeaderMatch { name: name.value, value })
+        };
+        Match {
+            errors: list(self.error),
+            statuses: list(self.status).into_iter().map(|it| it.0).collect(),
+            kinds: list(self.kind).into_iter().map(|it| it.0).collect(),
+            headers: list(self.header).into_iter().filter_map(header).collect(),
+            retryable: self.retryable.map(|it| it.value),
+        }
+    }
+}
+
+impl FromNode for Then {
+    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+        let words = [
+            ("dead_letter", Then::DeadLetter),
+            ("drop", Then::Drop),
+            ("stop", Then::Stop { exit: false }),
+        ];
+        if let Value::Scalar(_) = node.value {
+            return reader.word(node, path, &words);
+        }
+        let (_, stop) = one_key(node, path, reader, &["stop"])?;
+        let stop = RawStop::read(stop, &path.key("stop"), reader)?;
+        Some(Then::Stop { exit: stop.exit.is_some_and(|it| it.value) })
+    }
+
+    fn schema(sections: &mut Sections) -> Json {
+        let long = json!({
+            "type": "object",
+            "properties": { "stop": RawStop::schema(sections) },
+            "required": ["stop"],
+            "additionalProperties": false,
+        });
+        json!({ "anyOf": [words_schema(&["dead_letter", "drop", "stop"]), long] })
+    }
+
+    fn describe() -> String {
+        "`dead_letter`, `drop`, `stop`, or `{ stop: `[stop](#stop)` }`".to_owned()
+    }
+}
+
+/// The single key of a map that must have one out of several.
+fn one_key<'n>(
+    node: &'n Node,
+    path: &Path<'_>,
+    reader: &mut Reader<'_>,
+    known: &[&'static str],
+) -> Option<(&'static str, &'n Node)> {
+    let entries = reader.map(node, path)?;
+    let mut found = None;
+    for entry in entries {
+        match known.iter().find(|it| **it == entry.key) {
+            None => reader.unknown_key(entry, path, known, &[]),
+            Some(key) if found.is_none() => found = Some((*key, &entry.value)),
+            Some(key) => {
+                let message =
+                    format!("`{key}` stands beside another one: only one of them can count");
+                reader.out.error(
+                    Place::new(&path.key(key), entry.key_at),
+                    message,
+                    "keep one of them",
+                );
+            }
+        }
+    }
+    if entries.is_empty() {
+        let message = format!("`{}` is empty", path.last_key());
+        reader.error(node, path, message, &format!("give it one of: {}", known.join(", ")));
+    }
+    found
+}
+
+const BACKOFFS: [&str; 6] =
+    ["fixed", "linear", "exponential", "exponential_random", "random", "list"];
+
+impl FromNode for Backoff {
+    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+        let (key, node) = one_key(node, path, reader, &BACKOFFS)?;
+        let path = &path.key(key);
+        match key {
+            "fixed" => Duration::read(node, path, reader).map(Backoff::Fixed),
+            "linear" => {
+                let raw = RawLinear::read(node, path, reader)?;
+                starts_below(raw.initial.as_ref(), raw.max.as_ref(), "initial", reader);
+                let linear = Linear::new(raw.initial?.value);
+                Some(raw.max.map_or(linear, |it| linear.with_max(it.value)).into())
+            }
+            "exponential" => RawExponential::read(node, path, reader)?.into_backoff(reader),
+            "exponential_random" => {
+                let raw = RawExponentialRandom::read(node, path, reader)?;
+                starts_below(raw.initial.as_ref(), raw.max.as_ref(), "initial", reader);
+                let initial = raw.initial.map(|it| it.value);
+                let backoff =
+                    initial.map_or_else(ExponentialRandom::default, ExponentialRandom::new);
+                // A first delay beyond the default maximum is meant as it stands.
+                let default_max = Duration::from_mins(5).max(initial.unwrap_or_default());
+                Some(backoff.with_max(raw.max.map_or(default_max, |it| it.value)).into())
+            }
+            "random" => {
+                let raw = RawRandom::read(node, path, reader)?;
+                in_order(raw.min.as_ref(), raw.max.as_ref(), reader)?;
+                Some(Random::between(raw.min?.value, raw.max?.value).into())
+            }
+            _ => {
+                let delays: Vec<Duration> = Vec::read(node, path, reader)?;
+                if delays.is_empty() {
+                    let hint = "write it like `list: [10s, 1m, 5m]`";
+                    reader.error(node, path, "the list of delays is empty".to_owned(), hint);
+                    return None;
+                }
+                Some(Backoff::list(delays))
+            }
+        }
+    }
+
+    fn schema(sections: &mut Sections) -> Json {
+        let list = json!({ "type": "array", "minItems": 1, "items": Duration::schema(sections) });
+        json!({
+            "type": "object",
+            "properties": {
+                "fixed": Duration::schema(sections),
+                "linear": RawLinear::schema(sections),
+                "exponential": RawExponential::schema(sections),
+                "exponential_random": RawExponentialRandom::schema(sections),
+                "random": RawRandom::schema(sections),
+                "list": list,
+            },
+            "minProperties": 1,
+            "maxProperties": 1,
+            "additionalProperties": false,
+        })
+    }
+
+    fn describe() -> String {
+        "`{ fixed: DURATION }`, `{ linear: `[linear](#linear)` }`, \
+         `{ exponential: `[exponential](#exponential)` }`, \
+         `{ exponential_random: `[exponential_random](#exponential_random)` }`, \
+         `{ random: `[random](#random)` }` or `{ list: [DURATION, …] }`"
+            .to_owned()
+    }
+}
+
+impl RawExponential {
+    fn into_backoff(self, reader: &mut Reader<'_>) -> Option<Backoff> {
+        in_order(self.min.as_ref(), self.max.as_ref(), reader)?;
+        starts_below(self.base.as_ref(), self.max.as_ref(), "base", reader);
+        let mut backoff = Exponential::new(self.base?.value);
+        if let Some(it) = self.multiplier {
+            backoff = backoff.with_multiplier(it.value.0);
+        }
+        if let Some(it) = self.jitter {
+            backoff = backoff.with_jitter(it.value.0);
+        }
+        if let Some(it) = self.min {
+            backoff = backoff.with_min(it.value);
+        }
+        if let Some(it) = self.max {
+            backoff = backoff.with_max(it.value);
+        }
+        Some(backoff.into())
+    }
+}
+
+fn in_order(
+    min: Option<&At<Duration>>,
+    max: Option<&At<Duration>>,
+    reader: &mut Reader<'_>,
+) -> Option<()> {
+    match (min, max) {
+        (Some(min), Some(max)) if min.value > max.value => {
+            let message = format!("`min` is above `max`: {}", compared(min.value, max.value));
+            reader.out.error(&min.place, message, "swap them, or raise `max`");
+            None
+        }
+        _ => Some(()),
+    }
+}
+
+fn starts_below(
+    first: Option<&At<Duration>>,
+    max: Option<&At<Duration>>,
+    key: &str,
+    reader: &mut Reader<'_>,
+) {
+    if let (Some(first), Some(max)) = (first, max)
+        && first.value > max.value
+    {
+        let message = format!(
+            "`{key}` is above `max` ({}), so every delay is `max`",
+            compared(first.value, max.value)
+        );
+        reader.out.warning(&first.place, message, "lower it, raise `max`, or use `fixed`");
+    }
+}
+
+fn compared(a: Duration, b: Duration) -> String {
+    let format = super::duration::format_duration;
+    format!("{} is more than {}", format(a), format(b))
+}
+
+/// A share, as `10%` or `0.1`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Jitter(pub(super) f64);
+
+impl FromNode for Jitter {
+    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+        let text = reader.scalar(node, path)?.text;
+        let share = match text.strip_suffix('%') {
+            Some(percent) => decimal(percent).map(|it| it / 100.0),
+            None => decimal(&text),
+        };
+        if let Some(share) = share.filter(|it| *it <= 1.0) {
+            return Some(Jitter(share));
+        }
+        let message = format!("{} is no share from 0 to 1", shown(node, path));
+        let hint = match decimal(&text) {
+            Some(number) if number <= 100.0 => format!("did you mean `{number}%`?"),
+            _ => "write it like `10%` or `0.1`".to_owned(),
+        };
+        reader.error(node, path, message, &hint);
+        None
+    }
+
+    fn schema(_: &mut Sections) -> Json {
+        json!({ "anyOf": [
+            { "type": "number", "minimum": 0, "maximum": 1 },
+            { "type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?%?$|\$\{" },
+        ] })
+    }
+
+    fn describe() -> String {
+        "share".to_owned()
+    }
+}
+
+/// A factor above 0.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Multiplier(pub(super) f64);
+
+impl FromNode for Multiplier {
+    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+        let text = reader.scalar(node, path)?.text;
+        if let Some(number) = decimal(&text).filter(|it| (0.001..=1000.0).contains(it)) {
+            return Some(Multiplier(number));
+        }
+        let message = format!("{} is no number from 0.001 to 1000", shown(node, path));
+        reader.error(node, path, message, "write it like `2` or `1.5`");
+        None
+    }
+
+    fn schema(_: &mut Sections) -> Json {
+        or_variable(json!({ "type": "number", "minimum": 0.001, "maximum": 1000 }))
+    }
+
+    fn describe() -> String {
+        "number".to_owned()
+    }
+}
+
+/// A plain decimal number: digits, and perhaps a point with digits behind it.
+pub(super) fn decimal(text: &str) -> Option<f64> {
+    let is_decimal = text.starts_with(|it: char| it.is_ascii_digit())
+        && text.ends_with(|it: char| it.is_ascii_digit())
+        && text.bytes().all(|it| it.is_ascii_digit() || it == b'.');
+    is_decimal.then(|| text.parse().ok()).flatten()
+}
