@@ -216,6 +216,11 @@ impl Identifier {
         Ok(Self(Naming::Template(pieces.into())))
     }
 
+    /// The part of a name that counts.
+    pub(crate) fn cut(name: &str) -> &str {
+        cut(name, Self::MAX_BYTES)
+    }
+
     /// A name that the function makes from the failure.
     pub fn from_failure(function: impl Fn(&Failure) -> String + Send + Sync + 'static) -> Self {
         Self(Naming::Function(Arc::new(function)))
@@ -230,10 +235,10 @@ impl Identifier {
             Naming::Function(function) => Cow::Owned(function(failure)),
         };
         match name {
-            Cow::Borrowed(name) => Cow::Borrowed(cut(name, Self::MAX_BYTES)),
+            Cow::Borrowed(name) => Cow::Borrowed(Self::cut(name)),
             Cow::Owned(name) if name.is_empty() => Cow::Borrowed(Self::DEFAULT),
             Cow::Owned(mut name) => {
-                name.truncate(cut(&name, Self::MAX_BYTES).len());
+                name.truncate(Self::cut(&name).len());
                 Cow::Owned(name)
             }
         }

@@ -94,14 +94,15 @@ impl Dialect {
         }
     }
 
-    /// The names it writes. What a record brings under one of them is replaced.
-    fn names(self) -> &'static [&'static str] {
+    /// The names it writes at each hop, and those that it writes if a failure caused the hop. What
+    /// a record brings under one of them is replaced.
+    fn names(self) -> (&'static [&'static str], &'static [&'static str]) {
         match self {
-            Dialect::Native | Dialect::Payload => &[],
-            Dialect::X => &x::NAMES,
-            Dialect::Tiered => &tiered::NAMES,
-            Dialect::Quafka => &quafka::NAMES,
-            Dialect::Spring => &spring::NAMES,
+            Dialect::Native | Dialect::Payload => (&[], &[]),
+            Dialect::X => (&x::NAMES, &x::NAMES_OF_FAILURE),
+            Dialect::Tiered => (&tiered::NAMES, &[]),
+            Dialect::Quafka => (&quafka::NAMES, &quafka::NAMES_OF_FAILURE),
+            Dialect::Spring => (&spring::NAMES, &spring::NAMES_OF_FAILURE),
         }
     }
 
@@ -197,6 +198,22 @@ pub enum Due {
 }
 
 impl Due {
+    /// The later of two: never early. One that cannot be read is later than any.
+    fn or_later(self, other: Due) -> Due {
+        match (self, other) {
+            (Due::Unreadable(name), _) | (_, Due::Unreadable(name)) => Due::Unreadable(name),
+            (Due::At(one), Due::At(other)) => Due::At(one.max(other)),
+            (Due::Now, due) | (due, Due::Now) => due,
+        }
+    }
+
+    fn unreadable(self) -> Option<&'static str> {
+        match self {
+            Due::Unreadable(name) => Some(name),
+            Due::Now | Due::At(_) => None,
+        }
+    }
+
     fn from_field(field: number::Field<Timestamp>, name: &'static str) -> Self {
         match field {
             number::Field::Absent => Due::Now,
@@ -206,7 +223,7 @@ impl Due {
     }
 }
 
-/// Whose record it is.
+/// Whose record it is. To be looked at first: what another group's headers say is its own affair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Owner {
     /// The reading group's, or nobody's.
@@ -271,7 +288,11 @@ fn read_retry<'a>(
         (None, None) => {
             let others = Dialect::ALL.iter().filter(|it| **it != context.dialect);
             let mut found = others.filter_map(|it| it.read(&input).map(|found| (found, *it)));
-            found.next().map(|(found, it)| Reading::from_dialect(found, it)).unwrap_or_default()
+            let Some((mut first, dialect)) = found.next() else {
+                return Reading::default();
+            };
+            first.due = found.fold(first.due, |due, (other, _)| due.or_later(other.due));
+            Reading::from_dialect(first, dialect)
         }
     }
 }
@@ -302,16 +323,23 @@ impl<'a> Reading<'a> {
             origin: found.origin,
             produced_at: found.produced_at,
             format: Some(dialect),
-            unreadable: found.unreadable,
+            unreadable: found.due.unreadable().or(found.unreadable),
             ..Reading::default()
         }
     }
 
     /// Takes the dialect's word where somebody else made a hop since our own headers were written.
-    fn overruled_by(self, found: Option<Found<'a>>, dialect: Dialect) -> Self {
-        let Some(found) = found.filter(|it| it.state.overall > self.state.overall) else {
+    fn overruled_by(mut self, found: Option<Found<'a>>, dialect: Dialect) -> Self {
+        let Some(found) = found else {
             return self;
         };
+        if found.state.overall <= self.state.overall {
+            // Our own due time is the finer one, if there is one.
+            if self.due == Due::Now {
+                self.due = found.due;
+            }
+            return self;
+        }
         let hops = found.state.overall - self.state.overall;
         let state = RetryState {
             overall: found.state.overall,
@@ -329,9 +357,11 @@ impl<'a> Reading<'a> {
         };
         Reading {
             state,
-            due: found.due,
+            due: self.due.or_later(found.due),
+            origin: self.origin.or(found.origin),
+            produced_at: self.produced_at.or(found.produced_at),
             format: Some(dialect),
-            unreadable: self.unreadable.or(found.unreadable),
+            unreadable: self.unreadable.or(found.due.unreadable()).or(found.unreadable),
             ..self
         }
     }
@@ -362,6 +392,13 @@ pub struct Stamp<'a> {
     pub stop: Stop<'a>,
     /// The time of the publish.
     pub now: Timestamp,
+}
+
+impl Stamp<'_> {
+    /// When it was produced, where Kafka knows.
+    fn produced_at(&self) -> Option<Timestamp> {
+        self.produced_at.filter(|it| it.as_millis() >= 0)
+    }
 }
 
 /// A failure and its time.
@@ -398,10 +435,12 @@ pub enum Stop<'a> {
 /// the dialect's.
 pub fn write<'a>(headers: &[Header<'a>], stamp: &Stamp<'_>, dialect: Dialect) -> HeaderBlock<'a> {
     let mut block = HeaderBlock::with_room_for(headers.len() + 32);
-    let dialect_names = dialect.names();
+    let (always, of_failure) = dialect.names();
     for header in headers {
-        let ours = native::is_replaced(header.name, stamp) || dialect_names.contains(&header.name);
-        if !ours {
+        let is_replaced = native::is_replaced(header.name, stamp)
+            || always.contains(&header.name)
+            || (stamp.failure.is_some() && of_failure.contains(&header.name));
+        if !is_replaced {
             block.keep(*header);
         }
     }

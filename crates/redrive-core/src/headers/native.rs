@@ -8,6 +8,7 @@ use super::{
     Dialect, Due, Header, HeaderBlock, MAX_DETAIL_BYTES, MAX_MESSAGE_BYTES, MAX_NAME_BYTES, Owner,
     Reading, Stamp, Stop,
 };
+use crate::policy::Identifier;
 use crate::state::{Origin, RetryState};
 
 /// The version of the format.
@@ -87,7 +88,7 @@ pub(super) fn read<'a>(headers: &[Header<'a>], group: &str) -> Option<Reading<'a
 struct Raw<'a> {
     version: Field<u32>,
     group: Option<&'a [u8]>,
-    topic: Option<&'a str>,
+    topic: Field<&'a str>,
     partition: Field<i32>,
     offset: Field<i64>,
     timestamp: Field<crate::Timestamp>,
@@ -109,7 +110,7 @@ impl Default for Raw<'_> {
         Self {
             version: Field::Absent,
             group: None,
-            topic: None,
+            topic: Field::Absent,
             partition: Field::Absent,
             offset: Field::Absent,
             timestamp: Field::Absent,
@@ -134,10 +135,11 @@ impl<'a> Raw<'a> {
         let value = header.value;
         match header.name {
             VERSION_NAME => self.version.add(value.and_then(number::whole)),
-            GROUP => self.group = Some(value.unwrap_or_default()),
-            ORIGIN_TOPIC => self.topic = self.text(ORIGIN_TOPIC, value),
-            ORIGIN_PARTITION => self.partition.add(value.and_then(number::whole)),
-            ORIGIN_OFFSET => self.offset.add(value.and_then(number::whole)),
+            // A header without a value names nobody.
+            GROUP => self.group = value.or(self.group),
+            ORIGIN_TOPIC => self.topic.add_same(value.and_then(|it| std::str::from_utf8(it).ok())),
+            ORIGIN_PARTITION => self.partition.add_same(value.and_then(number::whole)),
+            ORIGIN_OFFSET => self.offset.add_same(value.and_then(number::whole)),
             ORIGIN_TIMESTAMP => self.timestamp.add(value.and_then(number::millis)),
             DUE => self.due.add(value.and_then(number::millis)),
             OVERALL => self.overall.add(value.and_then(number::count)),
@@ -179,7 +181,7 @@ impl<'a> Raw<'a> {
             Field::Is(time) => Due::At(time),
             Field::Unreadable => Due::Unreadable(DUE),
         };
-        let origin = match (self.topic, self.partition.get(), self.offset.get()) {
+        let origin = match (self.topic.get(), self.partition.get(), self.offset.get()) {
             (Some(topic), Some(partition), Some(offset)) => {
                 Some(Origin { topic, partition, offset })
             }
@@ -193,7 +195,7 @@ impl<'a> Raw<'a> {
             unreadable: self.unreadable(due),
             state: RetryState {
                 overall: self.overall.get().unwrap_or(0),
-                policy: self.policy.map(Cow::Borrowed),
+                policy: self.policy.map(Identifier::cut).map(Cow::Borrowed),
                 policy_attempts: self.policy_attempts.get().unwrap_or(0),
                 tier: self.tier.get(),
                 tier_attempts: self.tier_attempts.get().unwrap_or(0),
@@ -212,6 +214,7 @@ impl<'a> Raw<'a> {
             return Some(name);
         }
         let spoilt = [
+            (ORIGIN_TOPIC, self.topic == Field::Unreadable),
             (ORIGIN_PARTITION, self.partition == Field::Unreadable),
             (ORIGIN_OFFSET, self.offset == Field::Unreadable),
             (ORIGIN_TIMESTAMP, self.timestamp == Field::Unreadable),
@@ -236,17 +239,15 @@ pub(super) fn write(block: &mut HeaderBlock<'_>, stamp: &Stamp<'_>) {
     block.text(ORIGIN_TOPIC, stamp.origin.topic);
     block.display(ORIGIN_PARTITION, stamp.origin.partition);
     block.display(ORIGIN_OFFSET, stamp.origin.offset);
-    if let Some(timestamp) = stamp.produced_at {
+    if let Some(timestamp) = stamp.produced_at() {
         block.display(ORIGIN_TIMESTAMP, timestamp);
     }
     if let Stop::Tier { due, .. } = stamp.stop {
         block.display(DUE, due);
     }
     block.display(OVERALL, state.overall);
-    if let Some(policy) = &state.policy {
-        block.text(POLICY, policy);
-        block.display(POLICY_ATTEMPTS, state.policy_attempts);
-    } else if state.policy_attempts > 0 {
+    block.text_cut(POLICY, state.policy.as_deref(), Identifier::MAX_BYTES);
+    if state.policy.is_some() || state.policy_attempts > 0 {
         block.display(POLICY_ATTEMPTS, state.policy_attempts);
     }
     if let Some(tier) = state.tier {
@@ -254,7 +255,7 @@ pub(super) fn write(block: &mut HeaderBlock<'_>, stamp: &Stamp<'_>) {
         block.display(TIER_ATTEMPTS, state.tier_attempts);
     }
     block.display(HOP, stamp.hop);
-    if let Some(epoch) = stamp.epoch {
+    if let (Some(epoch), Stop::Tier { .. }) = (stamp.epoch, stamp.stop) {
         block.display(EPOCH, epoch);
     }
     if stamp.redriven > 0 {

@@ -7,13 +7,13 @@ use crate::time::{MAX_TIMESTAMP, Timestamp};
 const MAX_DIGITS: usize = 64;
 
 /// Digits alone, saturating. A sign, a point or a letter makes it unreadable.
-fn digits(bytes: &[u8]) -> Option<u64> {
+fn digits(bytes: &[u8]) -> Option<u128> {
     let bytes = bytes.trim_ascii();
     if bytes.is_empty() || bytes.len() > MAX_DIGITS {
         return None;
     }
-    bytes.iter().try_fold(0u64, |number, byte| {
-        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+    bytes.iter().try_fold(0u128, |number, byte| {
+        let digit = byte.is_ascii_digit().then(|| u128::from(byte - b'0'))?;
         Some(number.saturating_mul(10).saturating_add(digit))
     })
 }
@@ -23,7 +23,8 @@ pub(super) fn count(bytes: &[u8]) -> Option<u32> {
     digits(bytes).map(|it| u32::try_from(it).unwrap_or(u32::MAX))
 }
 
-pub(super) fn whole<T: TryFrom<u64>>(bytes: &[u8]) -> Option<T> {
+/// A whole number that fits.
+pub(super) fn whole<T: TryFrom<u128>>(bytes: &[u8]) -> Option<T> {
     T::try_from(digits(bytes)?).ok()
 }
 
@@ -32,14 +33,29 @@ pub(super) fn millis(bytes: &[u8]) -> Option<Timestamp> {
     readable(i64::try_from(digits(bytes)?).ok()?)
 }
 
+/// From here on a number means milliseconds: as seconds it would be the year 5138.
+const FIRST_MILLIS: i64 = 100_000_000_000;
+
 /// Seconds since the epoch; values of 10¹¹ and more are milliseconds.
 pub(super) fn seconds(bytes: &[u8]) -> Option<Timestamp> {
-    seconds_or_millis(i64::try_from(digits(bytes)?).ok()?)
+    let number = i64::try_from(digits(bytes)?).ok()?;
+    readable(if number >= FIRST_MILLIS { number } else { number.checked_mul(1000)? })
 }
 
-pub(super) fn seconds_or_millis(number: i64) -> Option<Timestamp> {
-    const FIRST_MILLIS: i64 = 100_000_000_000;
-    readable(if number >= FIRST_MILLIS { number } else { number.checked_mul(1000)? })
+/// Seconds with a fraction, rounded up to a millisecond; from 10¹¹ on milliseconds.
+pub(super) fn fractional_seconds(number: f64) -> Option<Timestamp> {
+    let millis = if number >= FIRST_MILLIS as f64 { number } else { number * 1000.0 };
+    if !(0.0..=MAX_TIMESTAMP.as_millis() as f64).contains(&millis) {
+        return None;
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "within the bounds that were just checked")]
+    readable(millis.ceil() as i64)
+}
+
+/// The number that [`seconds`] reads as this time, rounded up to a second where it can be.
+pub(super) fn to_seconds(time: Timestamp) -> i64 {
+    let seconds = time.as_secs_rounded_up();
+    if seconds >= FIRST_MILLIS { time.as_millis() } else { seconds }
 }
 
 fn readable(millis: i64) -> Option<Timestamp> {
@@ -88,6 +104,15 @@ impl<T: Ord + Copy> Field<T> {
         };
     }
 
+    /// Adds one more value that must be the same as those before it.
+    pub(super) fn add_same(&mut self, value: Option<T>) {
+        *self = match (*self, value) {
+            (Field::Absent, Some(value)) => Field::Is(value),
+            (Field::Is(old), Some(value)) if old == value => Field::Is(old),
+            _ => Field::Unreadable,
+        };
+    }
+
     pub(super) fn get(self) -> Option<T> {
         match self {
             Field::Is(value) => Some(value),
@@ -108,15 +133,37 @@ impl<T: Ord + Copy> Field<T> {
         field
     }
 
+    /// Reads every header of this name, which must all say the same.
+    pub(super) fn read_same(
+        headers: &[Header<'_>],
+        name: &str,
+        parse: impl Fn(&[u8]) -> Option<T>,
+    ) -> Self {
+        let mut field = Field::Absent;
+        for header in headers.iter().filter(|it| it.name == name) {
+            field.add_same(header.value.and_then(&parse));
+        }
+        field
+    }
+
     pub(super) fn is_absent(&self) -> bool {
         matches!(self, Field::Absent)
     }
 }
 
-/// The last header of this name that is text.
+/// The last header of this name, if it is text.
 pub(super) fn text<'a>(headers: &[Header<'a>], name: &str) -> Option<&'a str> {
     let named = headers.iter().rev().find(|it| it.name == name)?;
     std::str::from_utf8(named.value?).ok()
+}
+
+/// The headers of this name, if they are text and all say the same.
+pub(super) fn same_text<'a>(headers: &[Header<'a>], name: &str) -> Option<&'a str> {
+    let mut field = Field::Absent;
+    for header in headers.iter().filter(|it| it.name == name) {
+        field.add_same(header.value.and_then(|it| std::str::from_utf8(it).ok()));
+    }
+    field.get()
 }
 
 #[cfg(test)]

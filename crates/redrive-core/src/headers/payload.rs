@@ -2,14 +2,14 @@
 //!
 //! Only the bytes of `process_at` and `retry_count` are ever changed; everything else in the value,
 //! its white space included, stays as it is. So this does not parse and print JSON: it finds where
-//! the fields are.
+//! the fields are, and does not mind what is in the others.
 
 use std::ops::Range;
 
 use super::number::{self, Field};
-use super::{Due, Found, Input};
+use super::{Dialect, Due, Found, Input};
 use crate::state::RetryState;
-use crate::time::{MAX_TIMESTAMP, Timestamp};
+use crate::time::Timestamp;
 
 const PROCESS_AT: &str = "process_at";
 const RETRY_COUNT: &str = "retry_count";
@@ -33,8 +33,10 @@ pub(super) fn read<'a>(input: &Input<'_, 'a>) -> Option<Found<'a>> {
             created_at.add(seconds(text));
         }
     })?;
-    // One alone is more likely the business's own field than ours.
-    if process_at.is_absent() || retry_count.is_absent() {
+    let is_ours = input.context.dialect == Dialect::Payload;
+    let found = [!process_at.is_absent(), !retry_count.is_absent()];
+    // Where nobody asked for it, one alone is more likely the business's own field.
+    if found == [false, false] || (!is_ours && found != [true, true]) {
         return None;
     }
     let overall = retry_count.get().unwrap_or(0);
@@ -54,7 +56,7 @@ pub(super) fn read<'a>(input: &Input<'_, 'a>) -> Option<Found<'a>> {
 
 /// The value with a new time and count, or nothing where it is no JSON object.
 pub(super) fn rewrite(value: &[u8], due: Timestamp, retry_count: u32) -> Option<Vec<u8>> {
-    let due = due.as_secs_rounded_up().to_string();
+    let due = number::to_seconds(due).to_string();
     let count = retry_count.to_string();
     let mut changes: Vec<(Range<usize>, &str)> = Vec::new();
     let mut seen = [false; 2];
@@ -92,13 +94,9 @@ fn seconds(text: &[u8]) -> Option<Timestamp> {
     if let Some(time) = number::seconds(text) {
         return Some(time);
     }
-    let number: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
     let is_number = text.first().is_some_and(|it| it.is_ascii_digit());
-    if !is_number || !(0.0..=MAX_TIMESTAMP.as_millis() as f64).contains(&number) {
-        return None;
-    }
-    #[expect(clippy::cast_possible_truncation, reason = "within the bounds that were just checked")]
-    number::seconds_or_millis(number.ceil() as i64)
+    let number = std::str::from_utf8(text).ok().filter(|_| is_number)?.parse().ok()?;
+    number::fractional_seconds(number)
 }
 
 /// Where the object's last field ends.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::iso8601::{self, Iso8601};
 use super::number::{self, Field};
 use super::{Due, Found, HeaderBlock, Input, MAX_DETAIL_BYTES, MAX_MESSAGE_BYTES, Stamp, Stop};
+use crate::policy::Identifier;
 use crate::state::{Origin, RetryState};
 
 const ATTEMPTS: &str = "X-RetryAttempts";
@@ -27,7 +28,7 @@ const DELAY_SECONDS: &str = "X-DelaySeconds";
 const DELAY_STRATEGY: &str = "X-DelayStrategy";
 const DELAY_PUBLISHED_AT: &str = "X-DelayPublishedAt";
 
-pub(super) const NAMES: [&str; 16] = [
+pub(super) const NAMES: [&str; 13] = [
     ATTEMPTS,
     OVERALL,
     POLICY,
@@ -36,15 +37,14 @@ pub(super) const NAMES: [&str; 16] = [
     ORIGINAL_OFFSET,
     ORIGINAL_PUBLISHED_AT,
     FROM,
-    EXCEPTION,
-    EXCEPTION_DETAIL,
-    EXCEPTION_AT,
     PUBLISHED_AT,
     FORWARDING_TOPIC,
     DELAY_SECONDS,
     DELAY_STRATEGY,
     DELAY_PUBLISHED_AT,
 ];
+
+pub(super) const NAMES_OF_FAILURE: [&str; 3] = [EXCEPTION, EXCEPTION_DETAIL, EXCEPTION_AT];
 
 /// The strategy whose readers wait until a point in time, so that a restart does not begin the
 /// wait again.
@@ -65,7 +65,7 @@ pub(super) fn read<'a>(input: &Input<'_, 'a>) -> Option<Found<'a>> {
     Some(Found {
         state: RetryState {
             overall: overall_count,
-            policy: policy.filter(|it| *it != NO_POLICY).map(Cow::Borrowed),
+            policy: policy.filter(|it| *it != NO_POLICY).map(Identifier::cut).map(Cow::Borrowed),
             policy_attempts: attempts.get().unwrap_or(overall_count),
             tier_attempts: attempts.get().unwrap_or(overall_count),
             ..RetryState::default()
@@ -90,7 +90,9 @@ fn due(input: &Input<'_, '_>, seconds: Field<u64>) -> Due {
     };
     let written_at = match Field::read(input.headers, DELAY_PUBLISHED_AT, iso8601::parse) {
         Field::Is(time) => time,
-        Field::Absent => input.context.timestamp,
+        // A record without a timestamp of its own has -1.
+        Field::Absent if input.context.timestamp.as_millis() >= 0 => input.context.timestamp,
+        Field::Absent => return Due::Unreadable(DELAY_SECONDS),
         Field::Unreadable => return Due::Unreadable(DELAY_PUBLISHED_AT),
     };
     let delay = Duration::from_secs(seconds);
@@ -103,23 +105,23 @@ fn due(input: &Input<'_, '_>, seconds: Field<u64>) -> Due {
 fn origin<'a>(input: &Input<'_, 'a>) -> Option<Origin<'a>> {
     let headers = input.headers;
     Some(Origin {
-        topic: number::text(headers, ORIGINAL_TOPIC)?,
-        partition: Field::read(headers, ORIGINAL_PARTITION, number::whole).get()?,
-        offset: Field::read(headers, ORIGINAL_OFFSET, number::whole).get()?,
+        topic: number::same_text(headers, ORIGINAL_TOPIC)?,
+        partition: Field::read_same(headers, ORIGINAL_PARTITION, number::whole).get()?,
+        offset: Field::read_same(headers, ORIGINAL_OFFSET, number::whole).get()?,
     })
 }
 
 pub(super) fn write(block: &mut HeaderBlock<'_>, stamp: &Stamp<'_>) {
     let state = stamp.state;
-    if let Some(policy) = &state.policy {
-        block.text(POLICY, policy);
+    if state.overall > 0 {
+        block.text_cut(POLICY, state.policy.as_deref(), Identifier::MAX_BYTES);
+        block.display(ATTEMPTS, state.policy_attempts);
+        block.display(OVERALL, state.overall);
     }
-    block.display(ATTEMPTS, state.policy_attempts);
-    block.display(OVERALL, state.overall);
     block.text(ORIGINAL_TOPIC, stamp.origin.topic);
     block.display(ORIGINAL_PARTITION, stamp.origin.partition);
     block.display(ORIGINAL_OFFSET, stamp.origin.offset);
-    if let Some(timestamp) = stamp.produced_at {
+    if let Some(timestamp) = stamp.produced_at() {
         block.display(ORIGINAL_PUBLISHED_AT, Iso8601(timestamp));
     }
     block.display(FROM, From(stamp.from));

@@ -29,6 +29,10 @@ struct Names {
     error: &'static str,
     message: &'static str,
     detail: &'static str,
+    cause: &'static str,
+    key_error: &'static str,
+    key_message: &'static str,
+    key_detail: &'static str,
 }
 
 const RETRY: Names = Names {
@@ -40,6 +44,10 @@ const RETRY: Names = Names {
     error: "kafka_exception-fqcn",
     message: "kafka_exception-message",
     detail: "kafka_exception-stacktrace",
+    cause: "kafka_exception-cause-fqcn",
+    key_error: "kafka_key-exception-fqcn",
+    key_message: "kafka_key-exception-message",
+    key_detail: "kafka_key-exception-stacktrace",
 };
 
 const DEAD_LETTER: Names = Names {
@@ -51,9 +59,13 @@ const DEAD_LETTER: Names = Names {
     error: "kafka_dlt-exception-fqcn",
     message: "kafka_dlt-exception-message",
     detail: "kafka_dlt-exception-stacktrace",
+    cause: "kafka_dlt-exception-cause-fqcn",
+    key_error: "kafka_dlt-key-exception-fqcn",
+    key_message: "kafka_dlt-key-exception-message",
+    key_detail: "kafka_dlt-key-exception-stacktrace",
 };
 
-pub(super) const NAMES: [&str; 20] = [
+pub(super) const NAMES: [&str; 14] = [
     ATTEMPTS,
     BACKOFF,
     ORIGINAL_TIMESTAMP,
@@ -63,17 +75,29 @@ pub(super) const NAMES: [&str; 20] = [
     RETRY.offset,
     RETRY.timestamp,
     RETRY.timestamp_type,
-    RETRY.error,
-    RETRY.message,
-    RETRY.detail,
     DEAD_LETTER.topic,
     DEAD_LETTER.partition,
     DEAD_LETTER.offset,
     DEAD_LETTER.timestamp,
     DEAD_LETTER.timestamp_type,
+];
+
+/// The cause and what is about keys are Spring's own: they go with the failure that they are about.
+pub(super) const NAMES_OF_FAILURE: [&str; 14] = [
+    RETRY.error,
+    RETRY.message,
+    RETRY.detail,
+    RETRY.cause,
+    RETRY.key_error,
+    RETRY.key_message,
+    RETRY.key_detail,
     DEAD_LETTER.error,
     DEAD_LETTER.message,
     DEAD_LETTER.detail,
+    DEAD_LETTER.cause,
+    DEAD_LETTER.key_error,
+    DEAD_LETTER.key_message,
+    DEAD_LETTER.key_detail,
 ];
 
 pub(super) fn read<'a>(input: &Input<'_, 'a>) -> Option<Found<'a>> {
@@ -112,12 +136,12 @@ fn deliveries(bytes: &[u8]) -> Option<u32> {
 fn origin<'a>(input: &Input<'_, 'a>) -> Option<Origin<'a>> {
     let headers = input.headers;
     let number = |name, bytes: usize| {
-        Field::read(headers, name, |it| {
+        Field::read_same(headers, name, |it| {
             (it.len() == bytes).then(|| number::big_endian(it)).flatten().filter(|it| *it >= 0)
         })
     };
     Some(Origin {
-        topic: number::text(headers, RETRY.topic)?,
+        topic: number::same_text(headers, RETRY.topic)?,
         partition: i32::try_from(number(RETRY.partition, 4).get()?).ok()?,
         offset: number(RETRY.offset, 8).get()?,
     })
@@ -136,7 +160,7 @@ pub(super) fn write(block: &mut HeaderBlock<'_>, stamp: &Stamp<'_>) {
         Stop::DeadLetter { .. } => stamp.now,
     };
     number::to_big_endian(backoff.as_millis(), |bytes| block.bytes(BACKOFF, bytes));
-    if let Some(timestamp) = stamp.produced_at {
+    if let Some(timestamp) = stamp.produced_at() {
         let millis = timestamp.as_millis();
         number::to_big_endian(millis, |bytes| block.bytes(ORIGINAL_TIMESTAMP, bytes));
     }
@@ -152,7 +176,7 @@ fn write_set(block: &mut HeaderBlock<'_>, stamp: &Stamp<'_>, names: &Names) {
     block.text(names.topic, origin.topic);
     block.bytes(names.partition, &origin.partition.to_be_bytes());
     block.bytes(names.offset, &origin.offset.to_be_bytes());
-    if let Some(timestamp) = stamp.produced_at {
+    if let Some(timestamp) = stamp.produced_at() {
         block.bytes(names.timestamp, &timestamp.as_millis().to_be_bytes());
         block.text(names.timestamp_type, "CreateTime");
     }

@@ -19,13 +19,17 @@ pub(super) fn read<'a>(input: &Input<'_, 'a>) -> Option<Found<'a>> {
     let index = Field::read(input.headers, INDEX, number::count);
     let in_topic = Field::read(input.headers, ATTEMPTS_IN_TOPIC, number::count);
     let total = Field::read(input.headers, TOTAL, number::count);
-    if index.is_absent() && in_topic.is_absent() && total.is_absent() {
+    let time = Field::read(input.headers, TIMESTAMP, iso8601::parse);
+    if index.is_absent() && in_topic.is_absent() && total.is_absent() && time.is_absent() {
         return None;
     }
-    let time = Field::read(input.headers, TIMESTAMP, iso8601::parse);
-    let due = match (Due::from_field(time, TIMESTAMP), input.context.place) {
-        (Due::At(time), Place::Tier { delay: Some(delay), .. }) => Due::At(time.after(delay)),
-        (due, _) => due,
+    let due = match (time, input.context.place) {
+        (Field::Is(time), Place::Tier { delay: Some(delay), .. }) => Due::At(time.after(delay)),
+        // Without the time of the last retry the record's own has to do.
+        (Field::Absent, Place::Tier { delay: Some(delay), .. }) => {
+            Due::At(input.context.timestamp.after(delay))
+        }
+        (time, _) => Due::from_field(time, TIMESTAMP),
     };
     let overall = total.get().or(in_topic.get()).unwrap_or(0);
     let unreadable = [(INDEX, index), (ATTEMPTS_IN_TOPIC, in_topic), (TOTAL, total)];

@@ -13,16 +13,8 @@ const ERROR_MESSAGE: &str = "x-last-error-message";
 const STATUS: &str = "x-api-status-code";
 const RESPONSE: &str = "x-api-response";
 
-pub(super) const NAMES: [&str; 8] = [
-    ATTEMPT,
-    PROCESS_AFTER,
-    ORIGINAL_TOPIC,
-    FIRST_ATTEMPT,
-    ERROR_TYPE,
-    ERROR_MESSAGE,
-    STATUS,
-    RESPONSE,
-];
+pub(super) const NAMES: [&str; 4] = [ATTEMPT, PROCESS_AFTER, ORIGINAL_TOPIC, FIRST_ATTEMPT];
+pub(super) const NAMES_OF_FAILURE: [&str; 4] = [ERROR_TYPE, ERROR_MESSAGE, STATUS, RESPONSE];
 
 pub(super) fn read<'a>(input: &Input<'_, 'a>) -> Option<Found<'a>> {
     let attempt = Field::read(input.headers, ATTEMPT, number::count);
@@ -50,7 +42,7 @@ pub(super) fn read<'a>(input: &Input<'_, 'a>) -> Option<Found<'a>> {
 pub(super) fn write(block: &mut HeaderBlock<'_>, stamp: &Stamp<'_>) {
     block.display(ATTEMPT, stamp.state.overall);
     if let Stop::Tier { due, .. } = stamp.stop {
-        block.display(PROCESS_AFTER, due.as_secs_rounded_up());
+        block.display(PROCESS_AFTER, number::to_seconds(due));
     }
     block.text(ORIGINAL_TOPIC, stamp.origin.topic);
     if let Some(first) = stamp.state.first_failed_at {
