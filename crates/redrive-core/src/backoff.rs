@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::failure::Failure;
-use crate::time::{MAX_DELAY, MAX_DELAY_MS, Timestamp, millis};
+use crate::time::{MAX_DELAY, MAX_DELAY_MS, Timestamp, millis, whole};
 
 /// Where in its random range a delay is taken from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +98,7 @@ impl Backoff {
             Backoff::Exponential(it) => it.delay(retried, it.jitter_factor(retried, draw)),
             Backoff::ExponentialRandom(it) => {
                 let random = to_f64(it.initial) * draw.unit(retried);
-                from_f64(it.grown(retried) + random).min(it.max)
+                from_f64(it.grown(retried) + random).min(whole(it.max))
             }
             Backoff::Random(it) => {
                 let width = to_f64(it.max) - to_f64(it.min);
@@ -120,10 +120,10 @@ impl Backoff {
         match self {
             Backoff::Fixed(delay) => whole(*delay),
             Backoff::Linear(it) => {
-                from_f64(to_f64(it.initial) * (f64::from(retried) + 1.0)).min(it.max)
+                from_f64(to_f64(it.initial) * (f64::from(retried) + 1.0)).min(whole(it.max))
             }
             Backoff::Exponential(it) => it.delay(retried, 1.0),
-            Backoff::ExponentialRandom(it) => from_f64(it.grown(retried)).min(it.max),
+            Backoff::ExponentialRandom(it) => from_f64(it.grown(retried)).min(whole(it.max)),
             Backoff::Random(it) => whole(it.min),
             Backoff::List(delays) => {
                 let last = delays.len().saturating_sub(1);
@@ -337,11 +337,6 @@ impl From<Random> for Backoff {
     fn from(it: Random) -> Self {
         Backoff::Random(it)
     }
-}
-
-/// `duration` rounded up to whole milliseconds and cut to [`MAX_DELAY`].
-fn whole(duration: Duration) -> Duration {
-    Duration::from_millis(millis(duration))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "at most 3.2e13, which a double holds exactly")]

@@ -115,16 +115,24 @@ fn deliver(
         let mut delivery = Delivery { record, state, in_place };
         let longest = flow.decide(&delivery, &incident, at(elapsed.max), Draw::Highest);
         delivery.in_place.failed_at = delivery.in_place.failed_at.map(|_| at(elapsed.min));
+        // The longest waits decide the way. Where the shortest would take another, for a
+        // `Retry-After` that lies between them, only the longest are known.
         let shortest = flow.decide(&delivery, &incident, at(elapsed.min), Draw::Lowest);
         let (then, to, delay) = match longest.action {
             Action::RunAgain { wait, in_place: next } => {
-                elapsed.add(Span { min: wait_of(&shortest.action).unwrap_or(wait), max: wait });
+                let min = match shortest.action {
+                    Action::RunAgain { wait, .. } => wait,
+                    _ => wait,
+                };
+                elapsed.add(Span { min, max: wait });
                 in_place = next;
                 continue;
             }
             Action::Publish { topic, delay, .. } => {
-                // What is still published after the longest waits is so after the shortest.
-                let min = wait_of(&shortest.action).unwrap_or(delay);
+                let min = match shortest.action {
+                    Action::Publish { delay, .. } => delay,
+                    _ => delay,
+                };
                 (StepEnd::Publish, Some(topic), Span { min, max: delay })
             }
             Action::DeadLetter { topic, reason } => {
@@ -173,12 +181,4 @@ fn relay(tier: String, target: &str, state: &RetryState<'_>, elapsed: Span) -> S
 
 fn at(elapsed: Duration) -> Timestamp {
     Timestamp::default().after(elapsed)
-}
-
-fn wait_of(action: &Action<'_>) -> Option<Duration> {
-    match action {
-        Action::RunAgain { wait, .. } => Some(*wait),
-        Action::Publish { delay, .. } => Some(*delay),
-        _ => None,
-    }
 }

@@ -4,7 +4,7 @@
 //! topic a delayed retry takes is the [strategy](crate::Strategy)'s business.
 
 use std::borrow::Cow;
-use std::fmt;
+use std::fmt::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -245,12 +245,13 @@ impl Identifier {
     }
 
     fn fill(pieces: &[Piece], failure: &Failure) -> String {
-        let mut name = String::new();
+        let mut name = String::with_capacity(Self::MAX_BYTES);
         for piece in pieces {
             match piece {
                 Piece::Text(text) => name.push_str(text),
                 Piece::Status => match failure.status {
-                    Some(status) => name.push_str(&status.to_string()),
+                    // Writing to a String does not fail.
+                    Some(status) => _ = write!(name, "{status}"),
                     None => name.push_str(Self::UNKNOWN),
                 },
                 Piece::Kind => {

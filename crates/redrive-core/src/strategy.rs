@@ -96,17 +96,12 @@ impl Strategy {
     /// The next tier of a record that walks them: it stays while there is room, then takes the
     /// next, and after the last there is none.
     pub(crate) fn walk(&self, at: Option<u32>, taken: u32) -> Option<(u32, &Tier)> {
-        let next = match at {
-            None => 0,
-            Some(at) => {
-                let here = self.tier(at)?;
-                if here.has_room(taken) {
-                    return Some((at, here));
-                }
-                at.checked_add(1)?
-            }
-        };
-        self.tier(next).map(|tier| (next, tier))
+        let here = at.and_then(|at| self.tier(at).map(|tier| (at, tier)));
+        if let Some((at, tier)) = here.filter(|(_, tier)| tier.has_room(taken)) {
+            return Some((at, tier));
+        }
+        let next = at.map_or(Some(0), |at| at.checked_add(1))?;
+        (0u32..).zip(self.tiers()).find(|(index, tier)| *index >= next && tier.has_room(0))
     }
 
     /// The tier for a record whose policy has a delay of its own: the first whose delay is at

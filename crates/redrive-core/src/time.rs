@@ -67,6 +67,11 @@ pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(millis).unwrap_or(MAX_DELAY_MS).min(MAX_DELAY_MS)
 }
 
+/// `duration` rounded up to whole milliseconds and cut to [`MAX_DELAY`].
+pub(crate) fn whole(duration: Duration) -> Duration {
+    Duration::from_millis(millis(duration))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,7 +15,7 @@ use crate::flow::Flow;
 use crate::policy::{Policy, Then};
 use crate::rule::RecordView;
 use crate::state::RetryState;
-use crate::time::{MAX_DELAY, Timestamp};
+use crate::time::{MAX_DELAY, Timestamp, whole};
 
 /// A record that was taken from a topic to be run.
 #[derive(Clone, Copy, Debug)]
@@ -74,8 +74,9 @@ pub enum Ask {
 /// What is to be done with a record whose run failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict<'a> {
-    /// What the record carries from here on. Its policy is the identifier that was resolved, none
-    /// where the handler or the failure's class decided.
+    /// What the record carries to its next stop. Its policy is the identifier that was resolved,
+    /// none where the handler or the failure's class decided. A run in place is no stop: the
+    /// delivery goes on with the state that it came with.
     pub state: RetryState<'a>,
     /// What to do.
     pub action: Action<'a>,
@@ -292,8 +293,7 @@ struct Route<'a> {
 impl<'a> Case<'a> {
     fn decide(&self, draw: Draw) -> Verdict<'a> {
         let id = self.policy.id.resolve(self.failure);
-        let route = self.route(&id, draw);
-        if let Some(wait) = self.in_place_wait(&id, route.is_ok(), draw) {
+        if let Some(wait) = self.in_place_wait(&id, draw) {
             let in_place = InPlace {
                 runs: self.delivery.in_place.runs.saturating_add(1),
                 failed_at: Some(self.delivery.in_place.failed_at.unwrap_or(self.now)),
@@ -303,7 +303,7 @@ impl<'a> Case<'a> {
                 action: Action::RunAgain { wait, in_place },
             };
         }
-        match route {
+        match self.route(&id, draw) {
             Ok(route) => {
                 let due = self.now.after(route.delay);
                 let action = Action::Publish { topic: route.topic, due, delay: route.delay };
@@ -317,22 +317,25 @@ impl<'a> Case<'a> {
     }
 
     /// How long to wait for the next run in place, if there is one.
-    fn in_place_wait(&self, id: &str, can_publish: bool, draw: Draw) -> Option<Duration> {
+    fn in_place_wait(&self, id: &str, draw: Draw) -> Option<Duration> {
         let in_memory = self.policy.in_memory.as_ref()?;
         let runs = self.delivery.in_place.runs;
         if runs >= in_memory.attempts || self.delivery.state.is_under(id) {
             return None;
         }
         let wait = in_memory.backoff.delay_of(runs, draw, self.failure, self.now);
-        match (self.retry_at, self.failure.retry_after) {
-            (Some(_), _) if can_publish => None,
-            (Some(at), _) => Some(at.since(self.now)),
-            (None, Some(asked)) if asked > wait && can_publish => None,
-            (None, Some(asked)) if asked > wait => {
-                Some(self.bounded(asked, Some(&in_memory.backoff)))
-            }
-            (None, _) => Some(wait),
-        }
+        let asked = match (self.retry_at, self.failure.retry_after) {
+            (Some(at), _) => at.since(self.now).min(MAX_DELAY),
+            (None, Some(asked)) if asked > wait => self.bounded(asked, Some(&in_memory.backoff)),
+            (None, _) => return Some(wait),
+        };
+        // Long waits belong to the retry topics, where there are any.
+        (!self.has_delayed_part()).then_some(asked)
+    }
+
+    fn has_delayed_part(&self) -> bool {
+        let is_wanted = self.policy.delayed.is_some() || self.retry_at.is_some();
+        is_wanted && !self.flow.strategy().tiers().is_empty()
     }
 
     /// The next tier, or why there is none.
@@ -349,11 +352,11 @@ impl<'a> Case<'a> {
             let never = self.policy.is_no_retry();
             return Err(if never { Reason::Policy } else { Reason::Attempts });
         }
+        let backoff = delayed.and_then(|it| it.backoff.as_ref());
+        let route = self.choose(backoff, published, draw).ok_or(Reason::Attempts)?;
         if state.overall >= self.flow.max_overall_attempts_with(self.policy) {
             return Err(Reason::Overall);
         }
-        let backoff = delayed.and_then(|it| it.backoff.as_ref());
-        let route = self.choose(backoff, published, draw).ok_or(Reason::Attempts)?;
         let due = self.now.after(route.delay);
         let elapsed = due.since(self.delivery.first_failed_at(self.now));
         if self.flow.max_elapsed().is_some_and(|max| elapsed > max) {
@@ -373,7 +376,7 @@ impl<'a> Case<'a> {
         let asked = self.failure.retry_after.map(|asked| self.bounded(asked, backoff));
         let Some(backoff) = backoff else {
             let (tier, chosen) = strategy.walk(state.tier, state.tier_attempts)?;
-            let delay = asked.or(chosen.delay).unwrap_or_else(|| {
+            let delay = asked.or(chosen.delay.map(whole)).unwrap_or_else(|| {
                 Backoff::from(ExponentialRandom::default()).delay(published, draw)
             });
             return Some(Route { topic: &chosen.topic, tier, delay });
@@ -389,7 +392,7 @@ impl<'a> Case<'a> {
     fn bounded(&self, asked: Duration, backoff: Option<&Backoff>) -> Duration {
         let max = backoff.and_then(Backoff::max).unwrap_or(self.flow.retry_after_max());
         let min = backoff.and_then(Backoff::min).unwrap_or(Duration::ZERO);
-        asked.min(max).max(min)
+        whole(asked.min(max).max(min))
     }
 
     /// The state of a record that stays where it is, or ends.
