@@ -6,3 +6,8 @@
 pub mod config;
 
 pub use redrive_core::*;
+
+/// The README's code, run as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -82,8 +82,8 @@ fn identifier(found: &FoundRule<'_>, out: &mut Problems) {
         id.value.text.trim_end_matches(|it: char| it.is_ascii_digit() || "-_. ".contains(it));
     if EMPTY_WORDS.contains(&word.to_lowercase().as_str()) {
         let message = format!(
-            "the identifier `{}` says nothing: it stands in headers, logs and metrics",
-            super::problem::show_key(&id.value.text)
+            "the identifier {} says nothing: it stands in headers, logs and metrics",
+            id.shown
         );
         out.warning(&id.place, message, "name what goes wrong, such as `PaymentTimeout`");
     }

@@ -310,7 +310,7 @@ impl<'a> Builder<'a> {
             }
             None => format!("known: {}", known().map(show_key).collect::<Vec<_>>().join(", ")),
         };
-        let message = format!("there is no policy set `{}`", show_key(&name.value));
+        let message = format!("there is no policy set {}", name.shown);
         self.out.error(&name.place, message, hint);
         &[]
     }
@@ -377,8 +377,8 @@ impl<'a> Builder<'a> {
             retry.topics.iter().flat_map(|it| &it.value).filter_map(|it| it.value.group.as_ref());
         for group in retry.group.iter().chain(tiers).filter(|it| Some(it.value.as_str()) != main) {
             let message = format!(
-                "`ordering: key` needs one owner for all of an entity's records, but the group `{}` is another one",
-                show_key(&group.value)
+                "`ordering: key` needs one owner for all of an entity's records, but the group {} is another one",
+                group.shown
             );
             self.out.error(&group.place, message, "take `group` out, or choose another ordering");
         }
@@ -401,7 +401,14 @@ impl<'a> Builder<'a> {
                 continue;
             };
             let topic = &it.topic;
-            let (message, hint) = if it.flow == other.flow {
+            let (message, hint) = if it.flow == other.flow && it.role == other.role {
+                let message = format!(
+                    "`{topic}` is {} of this flow twice, first at {}",
+                    it.role.name(),
+                    other.place.path
+                );
+                (message, "give each its own topic")
+            } else if it.flow == other.flow {
                 let message = format!(
                     "`{topic}` is both {} and {} of one flow",
                     other.role.name(),

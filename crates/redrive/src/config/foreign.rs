@@ -13,7 +13,7 @@ use std::time::Duration;
 use redrive_core::MAX_DELAY;
 
 use super::duration::format_duration;
-use super::node::{Entry, Node, is_plain_text};
+use super::node::{Entry, Node, is_plain_text, quoted};
 use super::problem::{Path, Place, Problem, Problems};
 use super::raw::{MAX_ATTEMPTS, decimal};
 use super::read::{FromNode, Reader, shown, topic_problem};
@@ -372,7 +372,8 @@ fn retry_topic(
         }
     }
     let name = keys.text("TopicName", reader).filter(|name| {
-        let problem = topic_problem(name);
+        let shown = keys.shown("TopicName");
+        let problem = topic_problem(name, &shown);
         if let Some((message, hint)) = &problem {
             reader.out.error(keys.place("TopicName").unwrap_or_default(), message.as_str(), *hint);
         }
@@ -456,6 +457,10 @@ impl<'n, 'p> Keys<'n, 'p> {
         self.get(key).map(|it| Place::new(&self.path.key(&it.key), it.value.at))
     }
 
+    fn shown(&self, key: &str) -> String {
+        self.get(key).map(|it| shown(&it.value, &self.path.key(&it.key))).unwrap_or_default()
+    }
+
     /// The value as text, whatever it is: .NET takes `"3"` for a number as well.
     fn parsed<T>(
         &self,
@@ -516,7 +521,7 @@ impl<'n, 'p> Keys<'n, 'p> {
             None => default.to_owned(),
         };
         let name = format!("{topic}{suffix}");
-        match topic_problem(&name) {
+        match topic_problem(&name, &quoted(&name)) {
             None => Some(name),
             Some((message, hint)) => {
                 reader.out.error(self.place(key).unwrap_or_default(), message, hint);

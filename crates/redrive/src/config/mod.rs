@@ -175,7 +175,7 @@ impl Config {
             return Ok(read(&node, reader));
         };
         let topic = options.topic.ok_or(LoadError::TopicNeeded)?;
-        if let Some((message, hint)) = read::topic_problem(topic) {
+        if let Some((message, hint)) = read::topic_problem(topic, &node::quoted(topic)) {
             return Err(LoadError::BadTopic(format!("{message}: {hint}")));
         }
         let group = options.group.unwrap_or(topic);

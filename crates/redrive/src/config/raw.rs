@@ -13,7 +13,8 @@ use serde_json::{Value as Json, json};
 use super::node::{Node, Value};
 use super::problem::{Path, Place};
 use super::read::{
-    At, FromNode, Named, Reader, Sections, Topic, or_variable, section, shown, words, words_schema,
+    At, FromNode, Named, Reader, Sections, Topic, is_filled_in, or_variable, section, shown, words,
+    words_schema,
 };
 use super::suggest::{nearest, nearest_within};
 
@@ -503,7 +504,7 @@ impl FromNode for Url {
     }
 }
 
-/// A policy's identifier, and how it is written.
+/// A policy's identifier, and the text that it was made from.
 #[derive(Clone, Debug)]
 pub(super) struct PolicyId {
     pub(super) id: Identifier,
@@ -516,7 +517,8 @@ impl FromNode for PolicyId {
         match Identifier::parse(&text) {
             Ok(id) => Some(PolicyId { id, text }),
             Err(error) => {
-                let message = format!("{} is no identifier: {error}", shown(node, path));
+                let reason = if is_filled_in(node) { String::new() } else { format!(": {error}") };
+                let message = format!("{} is no identifier{reason}", shown(node, path));
                 reader.error(
                     node,
                     path,
@@ -578,9 +580,9 @@ impl FromNode for Statuses {
         };
         let (message, hint) = match (status(first), status(last)) {
             (Some(first), Some(last)) if first <= last => return Some(Statuses(first..=last)),
-            (Some(first), Some(last)) => (
+            (Some(_), Some(_)) => (
                 format!("the range {} ends before it begins", shown(node, path)),
-                format!("write `{last}..{first}`"),
+                "put the lower status first".to_owned(),
             ),
             _ => (
                 format!("{} is no HTTP status", shown(node, path)),
@@ -922,7 +924,9 @@ impl FromNode for Jitter {
         }
         let message = format!("{} is no share from 0 to 1", shown(node, path));
         let hint = match decimal(&text) {
-            Some(number) if number <= 100.0 => format!("did you mean `{number}%`?"),
+            Some(number) if number <= 100.0 && !is_filled_in(node) => {
+                format!("did you mean `{number}%`?")
+            }
             _ => "write it like `10%` or `0.1`".to_owned(),
         };
         reader.error(node, path, message, &hint);

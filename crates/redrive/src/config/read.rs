@@ -37,12 +37,14 @@ pub(super) trait FromNode: Sized {
 pub(super) struct At<T> {
     pub(super) value: T,
     pub(super) place: Place,
+    /// How it is written, for a message.
+    pub(super) shown: String,
 }
 
 impl<T: FromNode> FromNode for At<T> {
     fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Option<Self> {
         let value = T::read(node, path, reader)?;
-        Some(At { value, place: Place::new(path, node.at) })
+        Some(At { value, place: Place::new(path, node.at), shown: shown(node, path) })
     }
 
     fn schema(sections: &mut Sections) -> Json {
@@ -271,6 +273,11 @@ pub(super) fn shown(node: &Node, path: &Path<'_>) -> String {
     }
 }
 
+/// Whether the value is written as a variable, so that what stands for it must not be shown.
+pub(super) fn is_filled_in(node: &Node) -> bool {
+    matches!(&node.value, Value::Scalar(scalar) if env::is_expandable(&scalar.text))
+}
+
 /// Whether the value of such a key must not be shown.
 pub(super) fn is_secret(key: &str) -> bool {
     const PARTS: [&str; 8] =
@@ -335,7 +342,7 @@ impl FromNode for Duration {
         let value = shown(node, path);
         let (message, hint) = match error {
             DurationError::NoUnit => {
-                let hint = if env::is_expandable(&value) || scalar.text.len() > 12 {
+                let hint = if is_filled_in(node) || scalar.text.len() > 12 {
                     "add a unit: ms, s, m, h or d".to_owned()
                 } else {
                     let text = &scalar.text;
@@ -377,8 +384,7 @@ impl FromNode for Duration {
 pub(super) struct Topic(pub(super) String);
 
 /// Why a text is no topic's name, and what to do about it.
-pub(super) fn topic_problem(name: &str) -> Option<(String, &'static str)> {
-    let shown = quoted(name);
+pub(super) fn topic_problem(name: &str, shown: &str) -> Option<(String, &'static str)> {
     let is_allowed = |it: char| it.is_ascii_alphanumeric() || "._-".contains(it);
     if name.is_empty() {
         Some(("a topic's name is empty".to_owned(), "give it a name"))
@@ -398,7 +404,7 @@ pub(super) fn topic_problem(name: &str) -> Option<(String, &'static str)> {
 impl FromNode for Topic {
     fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Option<Self> {
         let name = reader.text(node, path)?;
-        match topic_problem(&name) {
+        match topic_problem(&name, &shown(node, path)) {
             None => Some(Topic(name)),
             Some((message, hint)) => {
                 reader.error(node, path, message, hint);
