@@ -14,6 +14,7 @@ mod backoff;
 mod failure;
 mod flow;
 pub mod headers;
+pub mod offsets;
 mod plan;
 mod policy;
 mod rule;

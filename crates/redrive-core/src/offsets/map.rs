@@ -1,0 +1,344 @@
+//! What is settled above the commit point, and how it is written.
+
+use std::fmt;
+use std::ops::Range;
+
+use super::runs::Runs;
+use super::wire::{Reader, Writer, bytes_in, from_text, hash, to_text};
+use crate::time::Timestamp;
+
+/// The version of the format.
+const VERSION: u8 = 1;
+
+/// How many offsets one overflow block speaks of.
+pub(super) const BLOCK_OFFSETS: i64 = 1 << 16;
+
+/// A place in the order in which waiting records run: by due time, then by offset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mark {
+    /// The due time that stands in the record's header.
+    pub due: Timestamp,
+    /// The record's offset.
+    pub offset: i64,
+}
+
+/// What is settled between the commit point and what was read.
+///
+/// Of the records below [`high`](Self::high), those without a due time in their header are settled unless they
+/// are in `open`; those with one are settled before the [`mark`](Self::mark), unless they are in `open`, and not
+/// settled from it on, unless they are in `early`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SettledMap {
+    /// The offset that it was committed with. Everything below is settled.
+    pub commit_point: i64,
+    /// Everything from here on was not read yet.
+    pub high: i64,
+    /// Before this place records with a due time are settled.
+    pub mark: Option<Mark>,
+    /// Not settled all the same.
+    pub open: Runs,
+    /// Settled all the same.
+    pub early: Runs,
+}
+
+/// A piece of a map that did not fit the metadata. It is immutable: its name is a hash of what it says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// Its name, and what it speaks of.
+    pub id: BlockId,
+    /// What it says.
+    pub bytes: Vec<u8>,
+}
+
+/// The name of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlockId {
+    /// Which of the partition's stretches of 65,536 offsets it speaks of.
+    pub stretch: u64,
+    /// The hash of what it says.
+    pub hash: u64,
+}
+
+/// Why metadata is no map.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MapError {
+    /// There is none: nothing above the commit point is settled.
+    Empty,
+    /// Somebody else's metadata, or a broken one.
+    Unreadable,
+    /// A version that is not known here. To go on would run records twice.
+    NewerVersion(u8),
+    /// It was made on another cluster: a mirrored group.
+    AnotherCluster,
+    /// It was made for another commit point: the group was reset.
+    AnotherCommitPoint(i64),
+    /// It claims to know more than the log has.
+    BeyondLogEnd(i64),
+    /// A block that it names is not there.
+    MissingBlock(BlockId),
+}
+
+impl fmt::Display for MapError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MapError::Empty => f.write_str("the commit has no map"),
+            MapError::Unreadable => {
+                f.write_str("the commit's metadata is not a map that can be read")
+            }
+            MapError::NewerVersion(version) => {
+                write!(f, "the map has version {version}, but this Redrive knows only {VERSION}")
+            }
+            MapError::AnotherCluster => f.write_str("the map was made on another cluster"),
+            MapError::AnotherCommitPoint(offset) => {
+                write!(
+                    f,
+                    "the map was made for the commit point {offset}, which is not the group's"
+                )
+            }
+            MapError::BeyondLogEnd(high) => {
+                write!(f, "the map speaks of offsets up to {high}, which is beyond the log's end")
+            }
+            MapError::MissingBlock(id) => {
+                write!(
+                    f,
+                    "the map names the block {}/{:016x}, which is not there",
+                    id.stretch, id.hash
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for MapError {}
+
+/// A map as it is committed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Written {
+    pub(super) text: String,
+    /// The blocks that it names.
+    pub(super) blocks: Vec<Block>,
+    /// How far it speaks. Lower than the map's own where even blocks did not suffice.
+    pub(super) high: i64,
+}
+
+impl SettledMap {
+    /// A map that says nothing: everything from `offset` on is to be read.
+    pub fn starting_at(offset: i64) -> Self {
+        Self {
+            commit_point: offset,
+            high: offset,
+            mark: None,
+            open: Runs::new(),
+            early: Runs::new(),
+        }
+    }
+
+    /// Whether the record at this offset is settled, given the due time in its own header.
+    pub fn is_settled(&self, offset: i64, due: Option<Timestamp>) -> bool {
+        if offset < self.commit_point {
+            return true;
+        }
+        if offset >= self.high {
+            return false;
+        }
+        let passed = match (due, self.mark) {
+            (None, _) => true,
+            (Some(due), Some(mark)) => Mark { due, offset } < mark,
+            (Some(_), None) => false,
+        };
+        if passed { !self.open.contains(offset) } else { self.early.contains(offset) }
+    }
+
+    /// Reads the metadata of a commit.
+    ///
+    /// # Errors
+    ///
+    /// It is none of ours, or does not fit the cluster, the commit point or the log: then nothing above the commit
+    /// point counts as settled. [`MapError::NewerVersion`] alone must not be passed over.
+    pub fn read(
+        metadata: &str,
+        cluster: &str,
+        commit_point: i64,
+        log_end: i64,
+        block: impl Fn(BlockId) -> Option<Vec<u8>>,
+    ) -> Result<Self, MapError> {
+        if metadata.is_empty() {
+            return Err(MapError::Empty);
+        }
+        let bytes = from_text(metadata).ok_or(MapError::Unreadable)?;
+        let (body, check) = bytes.split_last_chunk::<4>().ok_or(MapError::Unreadable)?;
+        if checksum(body) != *check {
+            return Err(MapError::Unreadable);
+        }
+        let mut reader = Reader(body);
+        let version = reader.byte().ok_or(MapError::Unreadable)?;
+        if version != VERSION {
+            return Err(MapError::NewerVersion(version));
+        }
+        if reader.bytes(4).ok_or(MapError::Unreadable)? != checksum(cluster.as_bytes()) {
+            return Err(MapError::AnotherCluster);
+        }
+        let (mut map, blocks) = Self::read_body(&mut reader).ok_or(MapError::Unreadable)?;
+        if map.commit_point != commit_point {
+            return Err(MapError::AnotherCommitPoint(map.commit_point));
+        }
+        if map.high > log_end {
+            return Err(MapError::BeyondLogEnd(map.high));
+        }
+        for id in blocks {
+            let bytes =
+                block(id).filter(|it| hash(it) == id.hash).ok_or(MapError::MissingBlock(id))?;
+            map.add_block(id, &bytes).ok_or(MapError::MissingBlock(id))?;
+        }
+        Ok(map)
+    }
+
+    fn read_body(reader: &mut Reader<'_>) -> Option<(Self, Vec<BlockId>)> {
+        let commit_point = reader.distance(0)?;
+        let high = reader.distance(commit_point)?;
+        let mark = match reader.byte()? {
+            0 => None,
+            1 => {
+                let due = Timestamp::from_millis(reader.distance(0)?);
+                Some(Mark { due, offset: reader.distance(0)? })
+            }
+            _ => return None,
+        };
+        let open = reader.runs(commit_point)?;
+        let early = reader.runs(commit_point)?;
+        let mut blocks = Vec::new();
+        let mut stretch = 0u64;
+        for _ in 0..reader.number()? {
+            stretch = stretch.checked_add(reader.number()?)?;
+            let hash = u64::from_be_bytes(reader.bytes(8)?.try_into().ok()?);
+            blocks.push(BlockId { stretch, hash });
+        }
+        reader.0.is_empty().then_some((Self { commit_point, high, mark, open, early }, blocks))
+    }
+
+    fn add_block(&mut self, id: BlockId, bytes: &[u8]) -> Option<()> {
+        let stretch = stretch_offsets(id.stretch)?;
+        let mut reader = Reader(bytes);
+        let (open, early) = (reader.runs(stretch.start)?, reader.runs(stretch.start)?);
+        for (own, other) in [(&mut self.open, open), (&mut self.early, early)] {
+            for run in other.iter() {
+                if run.end > stretch.end {
+                    return None;
+                }
+                own.remove_range(run.clone());
+                own.join(run);
+            }
+        }
+        reader.0.is_empty().then_some(())
+    }
+
+    /// The map as text of at most `max_chars` characters, with what does not fit in blocks.
+    pub(super) fn write(
+        &self,
+        cluster: &str,
+        max_chars: usize,
+        mut block: impl FnMut(u64) -> Option<Block>,
+    ) -> Written {
+        let max_bytes = bytes_in(max_chars);
+        if let Some(bytes) = self.body(cluster, max_bytes, self.high, &[]) {
+            return Written { text: to_text(&bytes), blocks: Vec::new(), high: self.high };
+        }
+        // Whole stretches go to blocks; only what is left over stays.
+        let stretches = stretch_of(self.commit_point)..=stretch_of(self.high.saturating_sub(1));
+        let mut blocks = Vec::new();
+        for stretch in stretches {
+            match block(stretch) {
+                Some(it) => blocks.push(it),
+                None => break,
+            }
+        }
+        let mut high = self.high;
+        loop {
+            if let Some(bytes) = self.body(cluster, max_bytes, high, &blocks) {
+                return Written { text: to_text(&bytes), blocks, high };
+            }
+            // Nothing can be said beyond this stretch: what is settled there will run again after a restart.
+            let Some(last) = blocks.pop() else {
+                let nothing = SettledMap::starting_at(self.commit_point);
+                let bytes =
+                    nothing.body(cluster, usize::MAX, nothing.high, &[]).unwrap_or_default();
+                return Written { text: to_text(&bytes), blocks, high: nothing.high };
+            };
+            high = stretch_offsets(last.id.stretch)
+                .map_or(self.commit_point, |it| it.start)
+                .max(self.commit_point);
+        }
+    }
+
+    /// The map without what is in the blocks, if it fits.
+    fn body(
+        &self,
+        cluster: &str,
+        max_bytes: usize,
+        high: i64,
+        blocks: &[Block],
+    ) -> Option<Vec<u8>> {
+        let mut writer = Writer::default();
+        writer.byte(VERSION);
+        writer.bytes(&checksum(cluster.as_bytes()));
+        writer.distance(0, self.commit_point);
+        writer.distance(self.commit_point, high);
+        match self.mark {
+            None => writer.byte(0),
+            Some(mark) => {
+                writer.byte(1);
+                writer.distance(0, mark.due.as_millis().max(0));
+                writer.distance(0, mark.offset.max(0));
+            }
+        }
+        let room = max_bytes.checked_sub(writer.0.len() + 16)?;
+        for runs in [&self.open, &self.early] {
+            let fits = if blocks.is_empty() {
+                writer.runs(self.commit_point, runs.within(self.commit_point..high), room)
+            } else {
+                writer.runs(self.commit_point, std::iter::empty(), room)
+            };
+            if !fits {
+                return None;
+            }
+        }
+        writer.number(blocks.len() as u64);
+        let mut last = 0;
+        for block in blocks {
+            writer.number(block.id.stretch - last);
+            writer.bytes(&block.id.hash.to_be_bytes());
+            last = block.id.stretch;
+        }
+        let check = checksum(&writer.0);
+        writer.bytes(&check);
+        (writer.0.len() <= max_bytes).then_some(writer.0)
+    }
+}
+
+/// What a stretch's block says.
+pub(super) fn block_of(stretch: u64, open: &Runs, early: &Runs) -> Option<Block> {
+    let offsets = stretch_offsets(stretch)?;
+    let mut writer = Writer::default();
+    for runs in [open, early] {
+        // A bitmap of a whole stretch always fits.
+        writer.runs(offsets.start, runs.within(offsets.clone()), usize::MAX / 8);
+    }
+    Some(Block { id: BlockId { stretch, hash: hash(&writer.0) }, bytes: writer.0 })
+}
+
+pub(super) fn stretch_of(offset: i64) -> u64 {
+    offset.max(0).unsigned_abs() / BLOCK_OFFSETS.unsigned_abs()
+}
+
+fn stretch_offsets(stretch: u64) -> Option<Range<i64>> {
+    let start = i64::try_from(stretch).ok()?.checked_mul(BLOCK_OFFSETS)?;
+    Some(start..start.checked_add(BLOCK_OFFSETS)?)
+}
+
+fn checksum(bytes: &[u8]) -> [u8; 4] {
+    let hash = hash(bytes);
+    let folded = (hash >> 32) ^ (hash & 0xFFFF_FFFF);
+    let [_, _, _, _, a, b, c, d] = folded.to_be_bytes();
+    [a, b, c, d]
+}
