@@ -4,15 +4,15 @@
 //! before it and from a seed, with no history kept anywhere. So a record that comes back after a
 //! restart, on another machine, waits just as it would have waited here.
 //!
-//! Delays are whole milliseconds from zero to [`MAX_DELAY`]; no attempt number and no setting
-//! overflows.
+//! Delays go from zero to [`MAX_DELAY`] in whole microseconds; no attempt number and no setting
+//! overflows. A due time that follows from one is rounded up to a millisecond.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::failure::Failure;
-use crate::time::{MAX_DELAY, MAX_DELAY_MS, Timestamp, millis, whole};
+use crate::time::{MAX_DELAY, Timestamp, bounded};
 
 /// Where in its random range a delay is taken from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,11 +98,11 @@ impl Backoff {
             Backoff::Exponential(it) => it.delay(retried, it.jitter_factor(retried, draw)),
             Backoff::ExponentialRandom(it) => {
                 let random = to_f64(it.initial) * draw.unit(retried);
-                from_f64(it.grown(retried) + random).min(whole(it.max))
+                from_f64(it.grown(retried) + random).min(bounded(it.max))
             }
             Backoff::Random(it) => {
-                let width = to_f64(it.max) - to_f64(it.min);
-                from_f64(to_f64(it.min) + width * draw.unit(retried))
+                let (min, max) = (bounded(it.min), bounded(it.max));
+                bounded(min + (max - min).mul_f64(draw.unit(retried))).min(max)
             }
             Backoff::Fixed(_) | Backoff::Linear(_) | Backoff::List(_) | Backoff::Custom(_) => {
                 self.nominal_of(retried, failure, now)
@@ -118,19 +118,19 @@ impl Backoff {
 
     pub(crate) fn nominal_of(&self, retried: u32, failure: &Failure, now: Timestamp) -> Duration {
         match self {
-            Backoff::Fixed(delay) => whole(*delay),
+            Backoff::Fixed(delay) => bounded(*delay),
             Backoff::Linear(it) => {
-                from_f64(to_f64(it.initial) * (f64::from(retried) + 1.0)).min(whole(it.max))
+                from_f64(to_f64(it.initial) * (f64::from(retried) + 1.0)).min(bounded(it.max))
             }
             Backoff::Exponential(it) => it.delay(retried, 1.0),
-            Backoff::ExponentialRandom(it) => from_f64(it.grown(retried)).min(whole(it.max)),
-            Backoff::Random(it) => whole(it.min),
+            Backoff::ExponentialRandom(it) => from_f64(it.grown(retried)).min(bounded(it.max)),
+            Backoff::Random(it) => bounded(it.min),
             Backoff::List(delays) => {
                 let last = delays.len().saturating_sub(1);
                 let index = usize::try_from(retried).unwrap_or(last).min(last);
-                delays.get(index).copied().map_or(Duration::ZERO, whole)
+                delays.get(index).copied().map_or(Duration::ZERO, bounded)
             }
-            Backoff::Custom(Custom(function)) => whole(function(retried, failure, now)),
+            Backoff::Custom(Custom(function)) => bounded(function(retried, failure, now)),
         }
     }
 
@@ -248,8 +248,8 @@ impl Exponential {
     fn delay(&self, retried: u32, jitter_factor: f64) -> Duration {
         let grown = to_f64(self.base) * self.multiplier.powf(f64::from(retried));
         let delay = from_f64(grown * jitter_factor);
-        let delay = self.max.map_or(delay, |max| delay.min(whole(max)));
-        self.min.map_or(delay, |min| delay.max(whole(min)))
+        let delay = self.max.map_or(delay, |max| delay.min(bounded(max)));
+        self.min.map_or(delay, |min| delay.max(bounded(min)))
     }
 }
 
@@ -339,17 +339,19 @@ impl From<Random> for Backoff {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "at most 3.2e13, which a double holds exactly")]
+/// In milliseconds, which a double holds to the microsecond over the whole range.
+#[expect(clippy::cast_precision_loss, reason = "at most 3.2e16 microseconds: one is lost at the far end")]
 fn to_f64(duration: Duration) -> f64 {
-    millis(duration) as f64
+    bounded(duration).as_micros() as f64 / 1000.0
 }
 
-/// `millis` to the nearest whole one, from zero to [`MAX_DELAY`]; infinity is the latter.
+/// So many milliseconds, to the microsecond, from zero to [`MAX_DELAY`]. Infinity is the latter, and what is not a
+/// number is zero.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "a float cast saturates, and turns what is not a number into zero"
 )]
 fn from_f64(millis: f64) -> Duration {
-    Duration::from_millis((millis.round() as u64).min(MAX_DELAY_MS))
+    Duration::from_micros((millis * 1000.0).round() as u64).min(MAX_DELAY)
 }

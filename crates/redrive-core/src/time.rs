@@ -9,7 +9,7 @@ use std::time::Duration;
 /// The longest delay there is: 1,000 years. Longer ones are cut to it, so that a due time that
 /// Redrive writes can always be read again.
 pub const MAX_DELAY: Duration = Duration::from_millis(MAX_DELAY_MS);
-pub(crate) const MAX_DELAY_MS: u64 = 1_000 * 36_525 * 864_000;
+const MAX_DELAY_MS: u64 = 1_000 * 36_525 * 864_000;
 
 /// The latest time that counts as readable: the last millisecond of the year 9999.
 pub const MAX_TIMESTAMP: Timestamp = Timestamp(253_402_300_799_999);
@@ -62,14 +62,15 @@ impl fmt::Display for Timestamp {
 }
 
 /// `duration` in whole milliseconds, rounded up and cut to [`MAX_DELAY`].
-pub(crate) fn millis(duration: Duration) -> u64 {
+fn millis(duration: Duration) -> u64 {
     let millis = duration.as_nanos().div_ceil(1_000_000);
     u64::try_from(millis).unwrap_or(MAX_DELAY_MS).min(MAX_DELAY_MS)
 }
 
-/// `duration` rounded up to whole milliseconds and cut to [`MAX_DELAY`].
-pub(crate) fn whole(duration: Duration) -> Duration {
-    Duration::from_millis(millis(duration))
+/// `duration` rounded up to whole microseconds and cut to [`MAX_DELAY`].
+pub(crate) fn bounded(duration: Duration) -> Duration {
+    let micros = duration.min(MAX_DELAY).as_nanos().div_ceil(1000);
+    Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX)).min(MAX_DELAY)
 }
 
 #[cfg(test)]

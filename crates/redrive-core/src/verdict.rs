@@ -15,7 +15,7 @@ use crate::flow::Flow;
 use crate::policy::{Policy, Then};
 use crate::rule::RecordView;
 use crate::state::RetryState;
-use crate::time::{MAX_DELAY, Timestamp, whole};
+use crate::time::{MAX_DELAY, Timestamp, bounded};
 
 /// A record that was taken from a topic to be run.
 #[derive(Clone, Copy, Debug)]
@@ -326,7 +326,7 @@ impl<'a> Case<'a> {
         let wait = in_memory.backoff.delay_of(runs, draw, self.failure, self.now);
         let asked = match (self.retry_at, self.failure.retry_after) {
             (Some(at), _) => at.since(self.now).min(MAX_DELAY),
-            (None, Some(asked)) if asked > wait => self.bounded(asked, Some(&in_memory.backoff)),
+            (None, Some(asked)) if asked > wait => self.within_bounds(asked, Some(&in_memory.backoff)),
             (None, _) => return Some(wait),
         };
         // Long waits belong to the retry topics, where there are any.
@@ -373,10 +373,10 @@ impl<'a> Case<'a> {
             let (tier, chosen) = strategy.tier_for(delay)?;
             return Some(Route { topic: &chosen.topic, tier, delay });
         }
-        let asked = self.failure.retry_after.map(|asked| self.bounded(asked, backoff));
+        let asked = self.failure.retry_after.map(|asked| self.within_bounds(asked, backoff));
         let Some(backoff) = backoff else {
             let (tier, chosen) = strategy.walk(state.tier, state.tier_attempts)?;
-            let delay = asked.or(chosen.delay.map(whole)).unwrap_or_else(|| {
+            let delay = asked.or(chosen.delay.map(bounded)).unwrap_or_else(|| {
                 Backoff::from(ExponentialRandom::default()).delay(published, draw)
             });
             return Some(Route { topic: &chosen.topic, tier, delay });
@@ -389,10 +389,10 @@ impl<'a> Case<'a> {
     }
 
     /// A `Retry-After` within the policy's bounds, else within the flow's.
-    fn bounded(&self, asked: Duration, backoff: Option<&Backoff>) -> Duration {
+    fn within_bounds(&self, asked: Duration, backoff: Option<&Backoff>) -> Duration {
         let max = backoff.and_then(Backoff::max).unwrap_or(self.flow.retry_after_max());
         let min = backoff.and_then(Backoff::min).unwrap_or(Duration::ZERO);
-        whole(asked.min(max).max(min))
+        bounded(asked.min(max).max(min))
     }
 
     /// The state of a record that stays where it is, or ends.

@@ -30,6 +30,5 @@ fn step(number: usize, step: &Step) -> Value {
 }
 
 fn span(span: Span) -> Value {
-    let millis = |it: std::time::Duration| u64::try_from(it.as_millis()).unwrap_or(u64::MAX);
-    json!({ "min": millis(span.min), "max": millis(span.max) })
+    json!({ "min": super::millis(span.min), "max": super::millis(span.max) })
 }

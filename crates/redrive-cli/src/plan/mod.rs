@@ -63,6 +63,7 @@ fn spoken(span: Span) -> String {
 
 /// Like the config writes it, but with a point in the seconds: "1m3.6s".
 fn spoken_duration(duration: Duration) -> String {
+    let duration = Duration::from_millis(millis(duration));
     let whole_minutes = Duration::from_secs(duration.as_secs() / 60 * 60);
     let millis = (duration - whole_minutes).as_millis();
     let text = redrive::config::format_duration(duration);
@@ -76,4 +77,9 @@ fn spoken_duration(duration: Duration) -> String {
     };
     let seconds = format!("{}.{:03}", millis / 1000, millis % 1000);
     format!("{minutes}{}s", seconds.trim_end_matches('0'))
+}
+
+/// To the nearest millisecond.
+fn millis(duration: Duration) -> u64 {
+    u64::try_from((duration.as_nanos() + 500_000) / 1_000_000).unwrap_or(u64::MAX)
 }

@@ -20,10 +20,10 @@ fn retried() -> impl Strategy<Value = u32> {
     prop_oneof![0..70u32, 1_000..1_100u32, any::<u32>(), Just(u32::MAX)]
 }
 
-/// The next whole millisecond.
+/// The next whole microsecond.
 fn rounded_up(duration: Duration) -> Duration {
-    let millis = duration.as_nanos().div_ceil(1_000_000);
-    Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))
+    let micros = duration.as_nanos().div_ceil(1000);
+    Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
 }
 
 proptest! {
@@ -54,11 +54,11 @@ proptest! {
     }
 
     #[test]
-    fn delays_are_whole_milliseconds(
+    fn delays_are_whole_microseconds(
         backoff in any_backoff(), retried in retried(), draw in draw(),
     ) {
         let delay = backoff.delay(retried, draw);
-        prop_assert_eq!(delay.subsec_nanos() % 1_000_000, 0, "{:?}", delay);
+        prop_assert_eq!(delay.subsec_nanos() % 1_000, 0, "{:?}", delay);
     }
 
     #[test]
