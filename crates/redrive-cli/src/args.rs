@@ -24,6 +24,7 @@ const STYLES: Styles = Styles::styled()
     max_term_width = 100,
     subcommand_required = true,
     arg_required_else_help = true,
+    disable_help_subcommand = true,
     after_help = "\
 Examples:
   redrive check -c orders.yaml

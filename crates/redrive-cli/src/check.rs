@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use redrive::config::{Config, Problem, Severity};
+use redrive::config::{Config, Loaded, Problem, Severity};
 use serde_json::json;
 
 use crate::args::{CheckArgs, CheckFormat};
@@ -20,7 +20,7 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<Exit> {
         CheckFormat::Text => {
             let mut text = output::problems(&input.name, &loaded.problems);
             text.push_str(&match &loaded.config {
-                Some(config) => summary(&input.name, config, &loaded.problems),
+                Some(config) => summary(&input.name, config, loaded),
                 None => {
                     let count = output::count(&loaded.problems);
                     format!("{} {}: {count}\n", styled(RED, "✖"), input.name)
@@ -53,7 +53,8 @@ fn json_text(valid: bool, problems: &[Problem]) -> String {
 }
 
 /// What a valid config says, in a few lines.
-fn summary(file: &str, config: &Config, problems: &[Problem]) -> String {
+fn summary(file: &str, config: &Config, loaded: &Loaded) -> String {
+    let problems = &loaded.problems;
     let flows = plural(config.flows.len(), "flow");
     let warnings = problems.iter().any(|it| it.severity == Severity::Warning);
     let warnings = if warnings { format!(", {}", output::count(problems)) } else { String::new() };
@@ -70,7 +71,8 @@ fn summary(file: &str, config: &Config, problems: &[Problem]) -> String {
     }
     let needed = needed_to_run(config);
     if !needed.is_empty() {
-        let line = format!("to run it, add {}", needed.join(", "));
+        let convert = if loaded.converted.is_some() { "convert it and " } else { "" };
+        let line = format!("to run it, {convert}add {}", needed.join(" and "));
         let _ = writeln!(text, "  {}", styled(DIM, line));
     }
     text

@@ -340,7 +340,10 @@ impl From<Random> for Backoff {
 }
 
 /// In milliseconds, which a double holds to the microsecond over the whole range.
-#[expect(clippy::cast_precision_loss, reason = "at most 3.2e16 microseconds: one is lost at the far end")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "at most 3.2e16 microseconds: one is lost at the far end"
+)]
 fn to_f64(duration: Duration) -> f64 {
     bounded(duration).as_micros() as f64 / 1000.0
 }

@@ -8,7 +8,7 @@
 //! - [`Flow::decide`] turns a failure into a [`Verdict`].
 //! - [`headers`] carries a record's state from hop to hop, in Redrive's own format and in those of
 //!   others.
-//! - [`plan`] tells the whole way of a record in advance.
+//! - [`plan()`] tells the whole way of a record in advance.
 
 mod backoff;
 mod failure;

@@ -326,7 +326,9 @@ impl<'a> Case<'a> {
         let wait = in_memory.backoff.delay_of(runs, draw, self.failure, self.now);
         let asked = match (self.retry_at, self.failure.retry_after) {
             (Some(at), _) => at.since(self.now).min(MAX_DELAY),
-            (None, Some(asked)) if asked > wait => self.within_bounds(asked, Some(&in_memory.backoff)),
+            (None, Some(asked)) if asked > wait => {
+                self.within_bounds(asked, Some(&in_memory.backoff))
+            }
             (None, _) => return Some(wait),
         };
         // Long waits belong to the retry topics, where there are any.

@@ -1,7 +1,7 @@
 //! The retry engine for Apache Kafka.
 //!
-//! So far this holds the decisions ([`core`](redrive_core), re-exported here) and the
-//! [config](config): what can be known without Kafka.
+//! So far this holds the decisions ([`redrive_core`], re-exported here) and the [`config`]: what can
+//! be known without Kafka.
 
 pub mod config;
 

@@ -30,7 +30,8 @@ pub fn failure(text: &str) -> anyhow::Result<Failure> {
             "kind" => failure.kind = Some(Kind::new(value.to_owned())),
             "error" => failure.error_type = Some(value.to_owned().into()),
             "retryable" => {
-                failure.retryable = Some(value.parse().with_context(|| wrong("true or false"))?);
+                failure.retryable =
+                    Some(value.parse().ok().with_context(|| wrong("true or false"))?);
             }
             _ => {
                 let wait = parse_duration(value).ok();

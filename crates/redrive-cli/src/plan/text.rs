@@ -16,15 +16,15 @@ pub fn draw(plan: &Plan<'_>) -> String {
     let mut text = heading(plan);
     let steps = &plan.steps;
     let times: Vec<_> = arrivals(steps).into_iter().map(spoken).collect();
-    let stops = steps.iter().map(|it| it.from.len());
-    let last_stop = steps.last().and_then(|it| it.to.as_ref()).map(String::len);
+    let stops = steps.iter().map(|it| short(&it.from).chars().count());
+    let last_stop = steps.last().and_then(|it| it.to.as_ref()).map(|it| short(it).chars().count());
     let time_width = times.iter().map(|it| it.chars().count()).max().unwrap_or(0);
     let topic_width = stops.chain(last_stop).max().unwrap_or(0);
     let columns = Columns { time_width, topic_width };
     let folded = (steps.len() > MAX_STEPS).then(|| SHOWN_AT_START..steps.len() - SHOWN_AT_END);
     let mut failures = plan.failures.iter();
     for (index, step) in steps.iter().enumerate() {
-        let failure = if step.runs > 0 { failures.next() } else { None };
+        let failure = if step.runs > 0 { failures.next().or(plan.failures.last()) } else { None };
         if let Some(hidden) = folded.as_ref().filter(|it| it.contains(&index)) {
             if index == hidden.start {
                 let line = format!("{} more steps like these", hidden.len());
@@ -33,7 +33,7 @@ pub fn draw(plan: &Plan<'_>) -> String {
             continue;
         }
         let failure = failure.filter(|_| plan.failures.len() > 1).map(facts::describe);
-        delivery(&mut text, &columns, &times[index], step, failure.as_deref(), plan);
+        delivery(&mut text, &columns, &times[index], step, failure.as_deref());
     }
     if let (Some(step), Some(time)) = (steps.last(), times.last()) {
         end(&mut text, &columns, time, step, plan);
@@ -68,7 +68,7 @@ impl Columns {
     fn line(&self, text: &mut String, time: &str, mark: &str, topic: &str, rest: &str) {
         let (time_width, topic_width) = (self.time_width, self.topic_width);
         let time = styled(DIM, format!("{time:>time_width$}"));
-        let topic = format!("{topic:<topic_width$}");
+        let topic = format!("{:<topic_width$}", short(topic));
         let topic = if topic.trim().is_empty() { topic } else { styled(CYAN, topic) };
         let line = format!("  {time}  {mark} {topic}  {rest}");
         text.push_str(line.trim_end());
@@ -76,14 +76,7 @@ impl Columns {
     }
 }
 
-fn delivery(
-    text: &mut String,
-    columns: &Columns,
-    time: &str,
-    step: &Step,
-    failure: Option<&str>,
-    plan: &Plan<'_>,
-) {
+fn delivery(text: &mut String, columns: &Columns, time: &str, step: &Step, failure: Option<&str>) {
     if step.then == StepEnd::Relay {
         let target = step.to.as_deref().unwrap_or_default();
         columns.line(text, time, "○", &step.from, &format!("due: moved to {target}"));
@@ -102,9 +95,8 @@ fn delivery(
     }
     columns.line(text, time, "●", &step.from, &runs);
     if step.then == StepEnd::Publish {
-        let cap = plan.flow.max_overall_attempts();
         let wait = format!("{} {}", styled(YELLOW, "waits"), spoken(step.delay));
-        let count = styled(DIM, format!("retry {} of at most {cap}", step.overall_attempt));
+        let count = styled(DIM, format!("retry {}", step.overall_attempt));
         let mark = styled(DIM, "│");
         columns.line(text, "", &mark, "", &format!("{wait}  {count}"));
     } else {
@@ -117,8 +109,8 @@ fn end(text: &mut String, columns: &Columns, time: &str, step: &Step, plan: &Pla
         StepEnd::DeadLetter(reason) => {
             ("✖", step.to.as_deref().unwrap_or_default(), "dead letter", reason)
         }
-        StepEnd::Drop(reason) => ("✖", "(dropped)", "dropped", reason),
-        StepEnd::Stop(reason) => ("■", "(stopped)", "the flow stops", reason),
+        StepEnd::Drop(reason) => ("✖", "", "dropped", reason),
+        StepEnd::Stop(reason) => ("■", "", "the flow stops", reason),
         StepEnd::Publish | StepEnd::Relay => return,
     };
     let why = because(reason, plan);
@@ -149,6 +141,17 @@ fn summary(steps: &[Step]) -> String {
     let published = steps.last().map_or(0, |it| it.overall_attempt);
     let elapsed = steps.last().map(|it| spoken(it.elapsed)).unwrap_or_default();
     format!("\n  {} and {} in {elapsed}\n\n", plural(runs, "run"), retries(published))
+}
+
+/// A name that fits its column: a long one loses its middle.
+fn short(topic: &str) -> String {
+    const LONGEST: usize = 40;
+    if topic.len() <= LONGEST {
+        return topic.to_owned();
+    }
+    let half = LONGEST / 2;
+    let start = &topic[..topic.floor_char_boundary(half)];
+    format!("{start}…{}", &topic[topic.ceil_char_boundary(topic.len() - half + 1)..])
 }
 
 fn retries(number: u32) -> String {

@@ -9,21 +9,26 @@ use redrive_core::headers::Dialect;
 use redrive_core::{Delayed, Flow, InMemory, Policy, Rule, Rules, Strategy, Then, Tier};
 
 use super::advice;
+use super::node::quoted;
 use super::problem::{Place, Problems, show_key};
 use super::raw::{
     Kafka, MAX_ATTEMPTS, Ordering, RawConfig, RawDefault, RawDelayed, RawFlow, RawInMemory,
     RawPolicy, RawRetry, RawTier, StrategyName,
 };
-use super::read::{At, Topic};
+use super::read::{At, Topic, topic_problem};
 use super::suggest::nearest;
 use super::{Config, FlowConfig, Handler};
 
 /// The most topics of one flow.
 const MAX_TOPICS: usize = 1000;
+/// The most policies of one flow, and of all flows together, with sets in their places.
+const MAX_POLICIES: (usize, usize) = (1000, 20_000);
 
 /// The config, as far as it can be understood.
 pub(super) fn build(raw: &RawConfig, out: &mut Problems) -> Config {
-    let mut builder = Builder { raw, uses: Vec::new(), out };
+    let RawConfig { schema: _, .. } = raw;
+    let mut builder = Builder { raw, uses: Vec::new(), source: Default::default(), rules: 0, out };
+    builder.check_sets();
     let no_flows = Vec::new();
     let flows = raw.flows.as_ref().map_or(&no_flows, |it| &it.value);
     if let Some(at) =
@@ -41,6 +46,10 @@ pub(super) fn build(raw: &RawConfig, out: &mut Problems) -> Config {
 struct Builder<'a> {
     raw: &'a RawConfig,
     uses: Vec<Use>,
+    /// The flow's source topic, and how it is written.
+    source: (String, String),
+    /// How many rules all flows have together.
+    rules: usize,
     out: &'a mut Problems,
 }
 
@@ -49,7 +58,10 @@ struct Use {
     flow: usize,
     role: Role,
     topic: String,
+    /// How it is written.
+    shown: String,
     place: Place,
+    is_derived: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,31 +99,41 @@ impl<'a> Builder<'a> {
         // Without a name the flow is looked at all the same, for all its problems at once.
         let source = topic.map_or("TOPIC", |it| &it.value.0).to_owned();
         let topic_place = topic.map_or(at.place.below("topic"), |it| it.place.clone());
-        if topic.is_some() {
-            self.use_topic(index, Role::Source, &source, &topic_place);
+        if let Some(it) = topic {
+            self.use_topic(index, Role::Source, it);
         }
+        self.source = (
+            source.clone(),
+            topic.map_or(source.clone(), |it| it.shown.trim_matches('`').to_owned()),
+        );
 
         let retry = raw.retry.as_ref();
         let strategy = self.strategy(index, &source, at);
         let dead_letter = raw.dead_letter.as_ref().map(|it| &it.value);
         let dead_letter_topic = dead_letter.and_then(|it| it.topic.as_ref());
-        let (dead_letter_name, place) = match dead_letter_topic {
-            Some(it) => (it.value.0.clone(), it.place.clone()),
-            None => (
-                format!("{source}.dlt"),
-                Place { path: format!("{}.dead_letter.topic", at.place.path), ..topic_place },
-            ),
+        let dead_letter_name = match dead_letter_topic {
+            Some(it) => {
+                self.use_topic(index, Role::DeadLetter, it);
+                it.value.0.clone()
+            }
+            None => {
+                let name = format!("{source}.dlt");
+                let path = format!("{}.dead_letter.topic", at.place.path);
+                self.derive_topic(index, Role::DeadLetter, &name, &Place { path, ..topic_place });
+                name
+            }
         };
-        self.use_topic(index, Role::DeadLetter, &dead_letter_name, &place);
 
         let has_topics = !strategy.tiers().is_empty();
-        let found = self.rules(raw, has_topics);
+        // Where the topics could not be read, nobody knows whether there are any.
+        let may_have_topics = has_topics || self.out.has_error_at(&at.place.below("retry").path);
+        let found = self.rules(raw, may_have_topics);
         let mut flow = Flow::new(source)
             .with_dead_letter(dead_letter_name)
             .with_strategy(strategy)
             .with_rules(found.iter().map(|it| it.rule.clone()).collect::<Rules>());
         if let Some(default) = &raw.default {
-            if !has_topics {
+            if !may_have_topics {
                 self.refuse_delayed(default.value.delayed.as_ref());
             }
             flow = flow.with_default(default.value.to_policy());
@@ -149,8 +171,24 @@ impl<'a> Builder<'a> {
         })
     }
 
-    fn use_topic(&mut self, flow: usize, role: Role, topic: &str, place: &Place) {
-        self.uses.push(Use { flow, role, topic: topic.to_owned(), place: place.clone() });
+    fn use_topic(&mut self, flow: usize, role: Role, at: &At<Topic>) {
+        let (topic, shown) = (at.value.0.clone(), at.shown.clone());
+        let it = Use { flow, role, topic, shown, place: at.place.clone(), is_derived: false };
+        self.uses.push(it);
+    }
+
+    /// A name that is not in the file must be one all the same.
+    fn derive_topic(&mut self, flow: usize, role: Role, topic: &str, place: &Place) {
+        let (source, written) = &self.source;
+        let suffix = topic.strip_prefix(source.as_str()).unwrap_or_default();
+        let shown = quoted(&format!("{written}{suffix}")).into_owned();
+        if let Some((message, hint)) = topic_problem(topic, &shown) {
+            let message = format!("{message}; it is derived from the source topic's name");
+            let hint = format!("{hint}: give {} a name of its own", role.name());
+            self.out.error(place, message, hint);
+        }
+        let topic = topic.to_owned();
+        self.uses.push(Use { flow, role, topic, shown, place: place.clone(), is_derived: true });
     }
 
     fn strategy(&mut self, flow: usize, source: &str, at: &At<RawFlow>) -> Strategy {
@@ -162,12 +200,14 @@ impl<'a> Builder<'a> {
         let topics = retry.topics.as_ref().map_or(&no_topics, |it| &it.value);
         let name = match &retry.strategy {
             Some(it) => it.value,
-            None if topics.is_empty() => StrategyName::None,
+            None if retry.topics.is_none() => StrategyName::None,
             None => StrategyName::Tiers,
         };
         let topics_place =
             retry.topics.as_ref().map_or(place.below("topics"), |it| it.place.clone());
-        self.check_shape(name, topics.len(), retry, &topics_place);
+        if !self.out.has_error_at(&topics_place.path) {
+            self.check_shape(name, topics.len(), retry, &topics_place);
+        }
         let derived = format!("{source}.retry");
         let mut tiers = Vec::with_capacity(topics.len());
         for tier in topics.iter().take(MAX_TOPICS) {
@@ -176,7 +216,7 @@ impl<'a> Builder<'a> {
         }
         let mut only = || {
             if tiers.is_empty() {
-                self.use_topic(flow, Role::Retry, &derived, &topics_place);
+                self.derive_topic(flow, Role::Retry, &derived, &topics_place);
             }
             tiers.first().cloned().unwrap_or_else(|| Tier::endless(derived.as_str()))
         };
@@ -186,11 +226,16 @@ impl<'a> Builder<'a> {
             StrategyName::BackToSource => Strategy::BackToSource(only()),
             StrategyName::Tiers => Strategy::Tiers(tiers),
             StrategyName::DelayThenRetry => {
-                let (retry, place) = match &retry.retry_topic {
-                    Some(it) => (it.value.0.clone(), it.place.clone()),
-                    None => (derived, place.below("retry_topic")),
+                let retry = match &retry.retry_topic {
+                    Some(it) => {
+                        self.use_topic(flow, Role::Retry, it);
+                        it.value.0.clone()
+                    }
+                    None => {
+                        self.derive_topic(flow, Role::Retry, &derived, &place.below("retry_topic"));
+                        derived
+                    }
                 };
-                self.use_topic(flow, Role::Retry, &retry, &place);
                 Strategy::DelayThenRetry { delays: tiers, retry: retry.into() }
             }
         }
@@ -258,10 +303,12 @@ impl<'a> Builder<'a> {
                 }
             }
         }
-        let topic = raw.topic.as_ref().map(|it: &At<Topic>| it.value.0.as_str());
-        if topic.is_some() || !is_one_of_many {
-            self.use_topic(flow, Role::Retry, topic.unwrap_or(derived), &place);
+        match &raw.topic {
+            Some(topic) => self.use_topic(flow, Role::Retry, topic),
+            None if is_one_of_many => {}
+            None => self.derive_topic(flow, Role::Retry, derived, &place),
         }
+        let topic = raw.topic.as_ref().map(|it: &At<Topic>| it.value.0.as_str());
         let attempts = raw.attempts.as_ref().map(|it| it.value.0);
         Tier {
             topic: Arc::from(topic.unwrap_or(derived)),
@@ -283,6 +330,9 @@ impl<'a> Builder<'a> {
             };
             self.check_use(at, set);
             for at in self.set(set) {
+                if found.len() > MAX_POLICIES.0 {
+                    break;
+                }
                 if let Some(delayed) = at.value.delayed.as_ref().filter(|_| !has_topics) {
                     let message = format!(
                         "`delayed` at {} needs retry topics, but this flow's strategy is `none`",
@@ -293,7 +343,34 @@ impl<'a> Builder<'a> {
                 found.extend(self.rule(at));
             }
         }
+        self.rules += found.len();
+        if let Some(policies) = &raw.policies {
+            let (in_flow, in_all) = MAX_POLICIES;
+            if found.len() > in_flow || self.rules > in_all {
+                let message = "there are more than 1,000 policies in a flow, or more than 20,000 in all, with their sets";
+                self.out.error(
+                    &policies.place,
+                    message,
+                    "use fewer policies with ranges and lists",
+                );
+                found.truncate(if self.rules > in_all { 0 } else { in_flow });
+            }
+        }
         found
+    }
+
+    /// Sets are looked at once, whether a flow uses them or not.
+    fn check_sets(&mut self) {
+        let sets = self.raw.policy_sets.iter().flat_map(|it| &it.value.0);
+        for at in sets.flat_map(|it| &it.1.value) {
+            match &at.value.set {
+                Some(set) => {
+                    let message = "a policy set cannot use another one";
+                    self.out.error(&set.place, message, "use both sets in the flow");
+                }
+                None => _ = self.rule(at),
+            }
+        }
     }
 
     fn set(&mut self, name: &At<String>) -> &'a [At<RawPolicy>] {
@@ -400,17 +477,18 @@ impl<'a> Builder<'a> {
                 first.insert(&it.topic, it);
                 continue;
             };
-            let topic = &it.topic;
+            let topic = &it.shown;
+            let derived = if it.is_derived { " (a derived name)" } else { "" };
             let (message, hint) = if it.flow == other.flow && it.role == other.role {
                 let message = format!(
-                    "`{topic}` is {} of this flow twice, first at {}",
+                    "{topic} is {} of this flow twice, first at {}",
                     it.role.name(),
                     other.place.path
                 );
                 (message, "give each its own topic")
             } else if it.flow == other.flow {
                 let message = format!(
-                    "`{topic}` is both {} and {} of one flow",
+                    "{topic}{derived} is both {} and {} of one flow",
                     other.role.name(),
                     it.role.name()
                 );
@@ -420,14 +498,14 @@ impl<'a> Builder<'a> {
                     (Role::DeadLetter, Role::DeadLetter) => continue,
                     (Role::Source, Role::Source) => (
                         format!(
-                            "`{topic}` is the source topic of two flows, first at {}",
+                            "{topic} is the source topic of two flows, first at {}",
                             other.place.path
                         ),
                         "put both into one flow, or give one of them a config and group of its own",
                     ),
                     (Role::Source, _) | (_, Role::Source) => (
                         format!(
-                            "`{topic}` is {} here and {} at {}: records would go round in a loop",
+                            "{topic}{derived} is {} here and {} at {}: records would go round in a loop",
                             it.role.name(),
                             other.role.name(),
                             other.place.path
@@ -436,7 +514,7 @@ impl<'a> Builder<'a> {
                     ),
                     _ => (
                         format!(
-                            "`{topic}` is {} here and {} of another flow, at {}",
+                            "{topic}{derived} is {} here and {} of another flow, at {}",
                             it.role.name(),
                             other.role.name(),
                             other.place.path

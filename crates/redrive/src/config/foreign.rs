@@ -82,9 +82,20 @@ impl Converted {
         let loaded = super::read(&node, reader);
         for problem in loaded.problems {
             let place = self.origin(&problem.path);
-            out.add(Problem { path: place.path, position: place.position, ..problem });
+            let message = self.in_own_words(problem.message);
+            out.add(Problem { path: place.path, position: place.position, message, ..problem });
         }
         Loaded { config: loaded.config, problems: out.into_list(), converted: Some(self.yaml) }
+    }
+
+    /// A message with the paths of the file itself.
+    fn in_own_words(&self, mut message: String) -> String {
+        let mut origins: Vec<_> = self.origins.iter().filter(|it| !it.0.is_empty()).collect();
+        origins.sort_by_key(|it| std::cmp::Reverse(it.0.len()));
+        for (path, place) in origins {
+            message = message.replace(path.as_str(), &place.path);
+        }
+        message
     }
 
     /// Where the value at a path of the result came from.
@@ -129,27 +140,31 @@ fn note_ignored(root: &Node, found: &Found<'_>, reader: &mut Reader<'_>) {
         std::ptr::eq(it, found.entry) || found.parent.is_some_and(|parent| std::ptr::eq(it, parent))
     };
     let top = Path::Root;
-    let mut note = |parent: &Path<'_>, entries: &[Entry]| {
-        for entry in entries.iter().filter(|it| !is_used(it)) {
-            let second = SECTIONS.iter().any(|it| entry.key.eq_ignore_ascii_case(it.0));
-            let place = Place::new(&parent.key(&entry.key), entry.key_at);
-            if second {
-                let message = format!(
-                    "`{}` stands beside `{}`: only one of them can count",
-                    entry.key, found.entry.key
-                );
-                reader.out.error(place, message, "keep one of them");
-            } else {
-                let name = super::problem::show_key(&entry.key);
-                let message =
-                    format!("note: the section `{name}` is not about retries and is ignored");
-                reader.out.warning(place, message, "there is nothing to do");
-            }
+    let parent = found.parent.map(|it| top.key(&it.key));
+    let inner = found.parent.and_then(|it| it.value.map()).unwrap_or_default();
+    let outer = root.map().unwrap_or_default().iter().map(|it| (&top, it));
+    let inner = parent.iter().flat_map(|path| inner.iter().map(move |it| (path, it)));
+    let mut ignored: Vec<(Place, String)> = Vec::new();
+    for (path, entry) in outer.chain(inner).filter(|it| !is_used(it.1)) {
+        let place = Place::new(&path.key(&entry.key), entry.key_at);
+        let is_section = |key: &str| SECTIONS.iter().any(|it| key.eq_ignore_ascii_case(it.0));
+        let is_second = is_section(&entry.key)
+            || (entry.key.eq_ignore_ascii_case(PARENT) && section_of(&entry.value).is_some());
+        if is_second {
+            let message = format!(
+                "`{}` has retries, too, beside `{}`: only one of them can count",
+                entry.key, found.entry.key
+            );
+            reader.out.error(place, message, "keep one of them");
+        } else {
+            ignored.push((place, format!("`{}`", super::problem::show_key(&entry.key))));
         }
-    };
-    note(&top, root.map().unwrap_or_default());
-    if let Some(parent) = found.parent {
-        note(&top.key(&parent.key), parent.value.map().unwrap_or_default());
+    }
+    if let Some((place, _)) = ignored.first() {
+        let names: Vec<_> = ignored.iter().take(10).map(|it| it.1.as_str()).collect();
+        let more = if ignored.len() > 10 { " and others" } else { "" };
+        let message = format!("note: not about retries and ignored: {}{more}", names.join(", "));
+        reader.out.warning(place, message, "there is nothing to do");
     }
 }
 
@@ -436,7 +451,9 @@ impl<'n, 'p> Keys<'n, 'p> {
         reader: &mut Reader<'_>,
     ) -> Option<Self> {
         let mut found: Vec<(&'static str, &Entry)> = Vec::new();
-        for entry in reader.map(node, path)? {
+        let is_set = |it: &&Entry| !matches!(&it.value.value, super::node::Value::Scalar(it) if it.is_null());
+        // As .NET takes it, null is as if the key were not there.
+        for entry in reader.map(node, path)?.iter().filter(is_set) {
             match known.iter().find(|it| it.eq_ignore_ascii_case(&entry.key)) {
                 None => reader.unknown_key(entry, path, known, &[]),
                 Some(key) if found.iter().any(|it| it.0 == *key) => {
@@ -476,7 +493,7 @@ impl<'n, 'p> Keys<'n, 'p> {
         if value.is_none() {
             let message =
                 format!("`{key}` should be {rule}, but is {}", shown(&entry.value, &path));
-            reader.error(&entry.value, &path, message, "");
+            reader.error(&entry.value, &path, message, &format!("write {rule}"));
         }
         value
     }

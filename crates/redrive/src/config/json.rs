@@ -1,6 +1,6 @@
 //! Reads JSON into a tree, with the comments and trailing commas that .NET allows in its settings.
 
-use super::node::{Entry, Limits, MAX_DEPTH, Node, Position, Scalar, Value, insert};
+use super::node::{Entries, Entry, Limits, MAX_DEPTH, Node, Position, Scalar, Value};
 use super::problem::{Path, Place, Problems};
 
 /// The tree of the one value in `text`. Without one, the problems say why.
@@ -18,12 +18,16 @@ pub(super) fn parse(text: &str, out: &mut Problems) -> Option<Node> {
     match result {
         Ok(node) => Some(node),
         Err(Stop { at, message }) => {
-            let hint = "look at the commas, quotes and brackets just before this place";
+            let is_syntax = message.starts_with(NOT_JSON);
+            let hint = if is_syntax { SYNTAX_HINT } else { "split it into several configs" };
             out.error(Place::new(&Path::Root, at), message, hint);
             None
         }
     }
 }
+
+const NOT_JSON: &str = "this is not JSON";
+const SYNTAX_HINT: &str = "look at the commas, quotes and brackets just before this place";
 
 struct Reader<'a, 'o> {
     rest: &'a str,
@@ -46,7 +50,7 @@ impl Reader<'_, '_> {
             return Err(self.stop("the file is nested too deeply: 64 levels are the limit"));
         }
         if !self.limits.take(0) {
-            return Err(self.stop("the file has too many values"));
+            return Err(self.stop("the file has more than 500,000 values"));
         }
         let value = match self.peek() {
             Some('{') => Value::Map(self.entries(path, depth)?),
@@ -61,14 +65,14 @@ impl Reader<'_, '_> {
     }
 
     fn entries(&mut self, path: &Path<'_>, depth: usize) -> Result<Vec<Entry>, Stop> {
-        let mut entries = Vec::new();
+        let mut entries = Entries::default();
         self.bump();
         loop {
             self.skip_space()?;
             match self.peek() {
                 Some('}') => {
                     self.bump();
-                    return Ok(entries);
+                    return Ok(entries.into_list());
                 }
                 Some('"') => {}
                 _ => return Err(self.unexpected("a key in quotes or `}`")),
@@ -80,7 +84,7 @@ impl Reader<'_, '_> {
                 return Err(self.unexpected("`:`"));
             }
             let value = self.value(&path.key(&key), depth + 1)?;
-            insert(&mut entries, Entry { key, key_at, value }, path, self.out);
+            entries.add(Entry { key, key_at, value }, path, self.out);
             self.comma_or('}')?;
         }
     }
@@ -153,7 +157,11 @@ impl Reader<'_, '_> {
                 }
             }
         }
-        if self.limits.take(text.len()) { Ok(text) } else { Err(self.stop("the file is too long")) }
+        if self.limits.take(text.len()) {
+            Ok(text)
+        } else {
+            Err(self.stop("the file has more than 8 MiB of text"))
+        }
     }
 
     fn escaped(&mut self) -> Result<char, Stop> {
@@ -251,7 +259,7 @@ impl Reader<'_, '_> {
 
     fn unexpected(&self, wanted: &str) -> Stop {
         let found = match self.peek() {
-            Some(it) => format!("`{}`", it.escape_debug()),
+            Some(it) => super::node::quoted(&it.to_string()).into_owned(),
             None => "the end of the file".to_owned(),
         };
         self.stop(format!("this is not JSON: {wanted} should be here, but here is {found}"))

@@ -70,7 +70,7 @@ pub struct FlowConfig {
 }
 
 /// What takes the records.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub enum Handler {
     /// A service that gets each record as a POST request.
@@ -80,6 +80,18 @@ pub enum Handler {
         /// How long one request may take.
         timeout: Duration,
     },
+}
+
+/// Without a password that the address may have.
+impl std::fmt::Debug for Handler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Handler::Http { url, timeout } => {
+                let url = read::without_secrets(url);
+                f.debug_struct("Http").field("url", &url).field("timeout", timeout).finish()
+            }
+        }
+    }
 }
 
 /// How a file is written.
@@ -199,8 +211,8 @@ impl Config {
 fn parse(text: &str, syntax: Syntax, out: &mut Problems) -> Option<Node> {
     let text = node::without_byte_order_mark(text);
     if text.len() > node::MAX_BYTES {
-        let message = format!("the file has {} bytes, but 1 MiB is the limit", text.len());
-        out.error(Place::default(), message, "split it into several configs");
+        let message = "the file has more than 1 MiB";
+        out.error(Place::default(), message, "1 MiB is the limit: split it into several configs");
         return None;
     }
     match syntax {

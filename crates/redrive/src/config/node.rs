@@ -3,6 +3,7 @@
 //! YAML and JSON both come to this, so that everything after it has one form to deal with.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use super::problem::{Path, Place, Problems};
 
@@ -59,6 +60,15 @@ impl Node {
     /// The value of a key in any case, as .NET looks it up.
     pub(super) fn get_any_case(&self, key: &str) -> Option<&Entry> {
         self.map()?.iter().find(|it| it.key.eq_ignore_ascii_case(key))
+    }
+
+    /// How deep it is nested.
+    pub(super) fn depth(&self) -> usize {
+        match &self.value {
+            Value::Scalar(_) => 0,
+            Value::List(items) => 1 + items.iter().map(Node::depth).max().unwrap_or(0),
+            Value::Map(entries) => 1 + entries.iter().map(|it| it.value.depth()).max().unwrap_or(0),
+        }
     }
 
     /// What it is, for a message.
@@ -123,7 +133,7 @@ pub(super) const MAX_BYTES: usize = 1 << 20;
 /// The deepest nesting.
 pub(super) const MAX_DEPTH: usize = 64;
 /// The most values, aliases written out.
-const MAX_NODES: usize = 100_000;
+const MAX_NODES: usize = 500_000;
 /// The most text, aliases written out.
 const MAX_TEXT: usize = 8 * MAX_BYTES;
 
@@ -152,18 +162,30 @@ impl Limits {
     }
 }
 
-/// Adds an entry to a map, unless its key is there already.
-pub(super) fn insert(entries: &mut Vec<Entry>, entry: Entry, path: &Path<'_>, out: &mut Problems) {
-    match entries.iter().find(|it| it.key == entry.key) {
-        Some(first) => {
-            let line = first.key_at.line;
-            out.error(
+/// A map in the making: a key that is there already is told of and left out.
+#[derive(Default)]
+pub(super) struct Entries {
+    list: Vec<Entry>,
+    seen: BTreeMap<String, Position>,
+}
+
+impl Entries {
+    pub(super) fn add(&mut self, entry: Entry, path: &Path<'_>, out: &mut Problems) {
+        match self.seen.get(&entry.key) {
+            Some(first) => out.error(
                 Place::new(&path.key(&entry.key), entry.key_at),
                 format!("the key `{}` is there twice", super::problem::show_key(&entry.key)),
-                format!("keep one of them: the first is in line {line}"),
-            );
+                format!("keep one of them: the first is in line {}", first.line),
+            ),
+            None => {
+                self.seen.insert(entry.key.clone(), entry.key_at);
+                self.list.push(entry);
+            }
         }
-        None => entries.push(entry),
+    }
+
+    pub(super) fn into_list(self) -> Vec<Entry> {
+        self.list
     }
 }
 

@@ -77,7 +77,12 @@ impl fmt::Display for Path<'_> {
 
 /// A key from the file, made harmless for a terminal and cut to a readable length.
 pub(super) fn show_key(key: &str) -> String {
-    shorten(key, 60).escape_debug().to_string().replace("\\'", "'")
+    let mut shown = String::new();
+    for it in shorten(key, 60).chars() {
+        // Quotes are harmless; line ends, control characters and what turns text around are not.
+        if matches!(it, '"' | '\'') { shown.push(it) } else { shown.extend(it.escape_debug()) }
+    }
+    shown
 }
 
 /// The beginning of `text`, with an ellipsis where something was cut.
@@ -92,6 +97,7 @@ pub(super) fn shorten(text: &str, max_chars: usize) -> String {
 #[derive(Debug, Default)]
 pub(super) struct Problems {
     list: Vec<Problem>,
+    errors: usize,
     left_out: usize,
 }
 
@@ -103,11 +109,22 @@ impl Problems {
         if self.list.contains(&problem) {
             return;
         }
+        self.errors += usize::from(problem.severity == Severity::Error);
         if self.list.len() < MAX_PROBLEMS {
             self.list.push(problem);
         } else {
             self.left_out += 1;
         }
+    }
+
+    /// Whether nobody will read what is told from here on.
+    pub(super) fn is_full(&self) -> bool {
+        self.list.len() >= MAX_PROBLEMS
+    }
+
+    /// How many errors there are so far.
+    pub(super) fn errors(&self) -> usize {
+        self.errors
     }
 
     pub(super) fn error(
@@ -134,20 +151,25 @@ impl Problems {
     }
 
     pub(super) fn has_errors(&self) -> bool {
-        self.list.iter().any(|it| it.severity == Severity::Error)
+        self.errors > 0
     }
 
-    /// Whether there is an error at this very path.
+    /// Whether there is an error at this path or below it.
     pub(super) fn has_error_at(&self, path: &str) -> bool {
-        self.list.iter().any(|it| it.severity == Severity::Error && it.path == path)
+        let is_below = |it: &str| {
+            it.strip_prefix(path)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        };
+        self.list.iter().any(|it| it.severity == Severity::Error && is_below(&it.path))
     }
 
     /// Everything in the order of the file, errors and warnings mixed.
     pub(super) fn into_list(mut self) -> Vec<Problem> {
         self.list.sort_by_key(|it| (it.position.is_none(), it.position));
         if self.left_out > 0 {
+            let severity = if self.errors > 0 { Severity::Error } else { Severity::Warning };
             self.list.push(Problem {
-                severity: Severity::Error,
+                severity,
                 path: String::new(),
                 message: format!("{} more problems are not listed", self.left_out),
                 hint: Some("mend the ones above first".to_owned()),

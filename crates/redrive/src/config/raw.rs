@@ -13,14 +13,16 @@ use serde_json::{Value as Json, json};
 use super::node::{Node, Value};
 use super::problem::{Path, Place};
 use super::read::{
-    At, FromNode, Named, Reader, Sections, Topic, is_filled_in, or_variable, section, shown, words,
-    words_schema,
+    At, FromNode, Named, Reader, Sections, Topic, is_filled_in, or_variable, section, shown,
+    without_secrets, words, words_schema,
 };
 use super::suggest::{nearest, nearest_within};
 
 section! {
     /// The whole file.
     struct RawConfig = "config" {
+        /// The JSON Schema, for editors. Redrive does not look at it.
+        "$schema" schema: String, optional;
         /// How to reach Kafka: `embedded`, or any properties of librdkafka such as
         /// `bootstrap.servers`. Those that Redrive sets itself are refused. Needed to run.
         "kafka" kafka: Kafka, optional;
@@ -356,12 +358,24 @@ bounded! {
 }
 
 /// How to reach Kafka.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub enum Kafka {
     /// The broker that Redrive brings along.
     Embedded,
     /// Properties for librdkafka.
     Properties(Vec<(String, String)>),
+}
+
+/// Without the properties' values, which may be secrets.
+impl std::fmt::Debug for Kafka {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Kafka::Embedded => f.write_str("Embedded"),
+            Kafka::Properties(properties) => {
+                f.debug_list().entries(properties.iter().map(|it| &it.0)).finish()
+            }
+        }
+    }
 }
 
 /// What Redrive sets itself, and why.
@@ -422,16 +436,41 @@ const COMMON: [&str; 32] = [
 
 impl FromNode for Kafka {
     fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Option<Self> {
-        if let Value::Scalar(_) = node.value {
-            return reader.word(node, path, &[("embedded", ())]).map(|()| Kafka::Embedded);
+        if let Value::Scalar(scalar) = &node.value
+            && !scalar.is_null()
+        {
+            let text = reader.scalar(node, path)?.text;
+            if text == "embedded" {
+                return Some(Kafka::Embedded);
+            }
+            // What stands here may be properties with a password among them.
+            let message = "`kafka` should be `embedded` or a map of properties".to_owned();
+            reader.error(
+                node,
+                path,
+                message,
+                "write it like `kafka: { bootstrap.servers: \"localhost:9092\" }`",
+            );
+            return None;
         }
         let entries = reader.map(node, path)?;
+        if entries.len() > MAX_LIST {
+            let message =
+                format!("`kafka` has {} properties, but 1,000 is the limit", entries.len());
+            reader.error(node, path, message, "librdkafka knows about 200: take the others out");
+            return None;
+        }
         let mut properties = Vec::with_capacity(entries.len());
         for entry in entries {
             let path = path.key(&entry.key);
             let owned = OWNED.iter().find(|it| it.0 == entry.key);
-            if entry.key.trim().is_empty() || owned.is_some() || entry.key.ends_with("_cb") {
-                let reason = owned.map_or("a property has a name and a value", |it| it.1);
+            if entry.key.trim().is_empty() {
+                let place = Place::new(&path, entry.key_at);
+                reader.out.error(place, "a property has no name", "name it, or take it out");
+                continue;
+            }
+            if owned.is_some() || entry.key.ends_with("_cb") {
+                let reason = owned.map_or("it is a function, which a file cannot hold", |it| it.1);
                 let message =
                     format!("Redrive sets `{}` itself", super::problem::show_key(&entry.key));
                 reader.out.error(
@@ -441,7 +480,8 @@ impl FromNode for Kafka {
                 );
                 continue;
             }
-            if !COMMON.contains(&entry.key.as_str())
+            if !reader.out.is_full()
+                && !COMMON.contains(&entry.key.as_str())
                 && let Some(near) = nearest_within(1, &entry.key, COMMON)
             {
                 let message =
@@ -476,8 +516,15 @@ impl FromNode for Kafka {
 }
 
 /// An address of a service.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Url(pub(super) String);
+
+/// Without a password that it may have.
+impl std::fmt::Debug for Url {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&without_secrets(&self.0))
+    }
+}
 
 impl FromNode for Url {
     fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Option<Self> {
@@ -514,6 +561,14 @@ pub(super) struct PolicyId {
 impl FromNode for PolicyId {
     fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Option<Self> {
         let text = reader.text(node, path)?;
+        if text.len() > Identifier::MAX_BYTES || text.contains(|it: char| it.is_control()) {
+            let message = format!(
+                "the identifier {} is too long for a header, or has control characters in it",
+                shown(node, path)
+            );
+            reader.error(node, path, message, "use at most 255 bytes of plain text");
+            return None;
+        }
         match Identifier::parse(&text) {
             Ok(id) => Some(PolicyId { id, text }),
             Err(error) => {
@@ -539,6 +594,9 @@ impl FromNode for PolicyId {
     }
 }
 
+/// The longest list of one key.
+const MAX_LIST: usize = 1000;
+
 /// One entry, or a list of them.
 #[derive(Clone, Debug)]
 pub(super) struct OneOrMany<T>(pub(super) Vec<T>);
@@ -551,6 +609,15 @@ impl<T: FromNode> FromNode for OneOrMany<T> {
         if items.is_empty() {
             let message = format!("`{}` has an empty list, which matches nothing", path.last_key());
             reader.error(node, path, message, "give it an entry, or leave the key out");
+            return None;
+        }
+        if items.len() > MAX_LIST {
+            let message = format!(
+                "`{}` has a list of {} entries, but 1,000 is the limit",
+                path.last_key(),
+                items.len()
+            );
+            reader.error(node, path, message, "use ranges, or fewer entries");
             return None;
         }
         Vec::read(node, path, reader).map(OneOrMany)
@@ -614,7 +681,8 @@ impl FromNode for KindName {
         let name = String::read(node, path, reader)?;
         let kinds = Kind::KNOWN;
         let known = || kinds.iter().map(Kind::as_str);
-        if !known().any(|it| it == name)
+        if !reader.out.is_full()
+            && !known().any(|it| it == name)
             && let Some(near) = nearest(&name, known())
         {
             let message =
@@ -645,10 +713,31 @@ impl FromNode for Condition {
     fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Option<Self> {
         match &node.value {
             Value::Scalar(_) => {
-                reader.word(node, path, &[("any", ())])?;
-                Some(Condition(On::any()))
+                if reader.scalar(node, path)?.text == "any" {
+                    return Some(Condition(On::any()));
+                }
+                let message = format!(
+                    "`on` should be `any` or say what it matches, but is {}",
+                    shown(node, path)
+                );
+                reader.error(
+                    node,
+                    path,
+                    message,
+                    "write it like `on: { status: 503 }`, `on: { kind: timeout }` or `on: any`",
+                );
+                None
             }
             Value::List(items) => {
+                if items.len() > MAX_LIST {
+                    let message = format!(
+                        "`on` has a list of {} entries, but 1,000 is the limit",
+                        items.len()
+                    );
+                    reader.error(node, path, message, "use ranges, or fewer entries");
+                    return None;
+                }
+                let errors = reader.out.errors();
                 let mut all: Option<On> = None;
                 for (index, item) in items.iter().enumerate() {
                     if let Value::List(_) = item.value {
@@ -672,7 +761,7 @@ impl FromNode for Condition {
                     let message = "`on` has an empty list, which matches nothing".to_owned();
                     reader.error(node, path, message, "give it an entry, or write `on: any`");
                 }
-                all.map(Condition)
+                all.filter(|_| reader.out.errors() == errors).map(Condition)
             }
             Value::Map(entries) => {
                 if entries.is_empty() {
@@ -680,8 +769,10 @@ impl FromNode for Condition {
                     reader.error(node, path, message, "say what to match, or write `on: any`");
                     return None;
                 }
+                let errors = reader.out.errors();
                 let raw = RawMatch::read(node, path, reader)?;
-                Some(Condition(On::from(raw.into_match())))
+                // What is wrong must not match more than was meant.
+                (reader.out.errors() == errors).then(|| Condition(On::from(raw.into_match())))
             }
         }
     }
@@ -691,8 +782,9 @@ impl FromNode for Condition {
         if let Some(map) = map.as_object_mut() {
             map.insert("minProperties".to_owned(), json!(1));
         }
-        let one = json!({ "anyOf": [{ "const": "any" }, map] });
-        json!({ "anyOf": [{ "const": "any" }, map, { "type": "array", "minItems": 1, "items": one }] })
+        let any = words_schema(&["any"]);
+        let one = json!({ "anyOf": [any, map] });
+        json!({ "anyOf": [any, map, { "type": "array", "minItems": 1, "maxItems": MAX_LIST, "items": one }] })
     }
 
     fn describe() -> String {
@@ -791,20 +883,24 @@ impl FromNode for Backoff {
             "fixed" => Duration::read(node, path, reader).map(Backoff::Fixed),
             "linear" => {
                 let raw = RawLinear::read(node, path, reader)?;
-                starts_below(raw.initial.as_ref(), raw.max.as_ref(), "initial", reader);
+                starts_below(
+                    raw.initial.as_ref(),
+                    raw.max.as_ref().map(|it| it.value),
+                    "initial",
+                    reader,
+                );
                 let linear = Linear::new(raw.initial?.value);
                 Some(raw.max.map_or(linear, |it| linear.with_max(it.value)).into())
             }
             "exponential" => RawExponential::read(node, path, reader)?.into_backoff(reader),
             "exponential_random" => {
                 let raw = RawExponentialRandom::read(node, path, reader)?;
-                starts_below(raw.initial.as_ref(), raw.max.as_ref(), "initial", reader);
+                let max = raw.max.as_ref().map_or(Duration::from_mins(5), |it| it.value);
+                starts_below(raw.initial.as_ref(), Some(max), "initial", reader);
                 let initial = raw.initial.map(|it| it.value);
                 let backoff =
                     initial.map_or_else(ExponentialRandom::default, ExponentialRandom::new);
-                // A first delay beyond the default maximum is meant as it stands.
-                let default_max = Duration::from_mins(5).max(initial.unwrap_or_default());
-                Some(backoff.with_max(raw.max.map_or(default_max, |it| it.value)).into())
+                Some(raw.max.map_or(backoff, |it| backoff.with_max(it.value)).into())
             }
             "random" => {
                 let raw = RawRandom::read(node, path, reader)?;
@@ -813,6 +909,17 @@ impl FromNode for Backoff {
             }
             _ => {
                 let delays: Vec<Duration> = Vec::read(node, path, reader)?;
+                if delays.len() > MAX_LIST {
+                    let message =
+                        format!("the list has {} delays, but 1,000 is the limit", delays.len());
+                    reader.error(
+                        node,
+                        path,
+                        message,
+                        "the last one repeats: leave out what is the same",
+                    );
+                    return None;
+                }
                 if delays.is_empty() {
                     let hint = "write it like `list: [10s, 1m, 5m]`";
                     reader.error(node, path, "the list of delays is empty".to_owned(), hint);
@@ -853,7 +960,7 @@ impl FromNode for Backoff {
 impl RawExponential {
     fn into_backoff(self, reader: &mut Reader<'_>) -> Option<Backoff> {
         in_order(self.min.as_ref(), self.max.as_ref(), reader)?;
-        starts_below(self.base.as_ref(), self.max.as_ref(), "base", reader);
+        starts_below(self.base.as_ref(), self.max.as_ref().map(|it| it.value), "base", reader);
         let mut backoff = Exponential::new(self.base?.value);
         if let Some(it) = self.multiplier {
             backoff = backoff.with_multiplier(it.value.0);
@@ -888,16 +995,16 @@ fn in_order(
 
 fn starts_below(
     first: Option<&At<Duration>>,
-    max: Option<&At<Duration>>,
+    max: Option<Duration>,
     key: &str,
     reader: &mut Reader<'_>,
 ) {
     if let (Some(first), Some(max)) = (first, max)
-        && first.value > max.value
+        && first.value > max
     {
         let message = format!(
             "`{key}` is above `max` ({}), so every delay is `max`",
-            compared(first.value, max.value)
+            compared(first.value, max)
         );
         reader.out.warning(&first.place, message, "lower it, raise `max`, or use `fixed`");
     }
@@ -936,7 +1043,7 @@ impl FromNode for Jitter {
     fn schema(_: &mut Sections) -> Json {
         json!({ "anyOf": [
             { "type": "number", "minimum": 0, "maximum": 1 },
-            { "type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?%?$|\$\{" },
+            { "type": "string", "pattern": r"^([0-9]{1,2}(\.[0-9]+)?|100(\.0+)?)%$|^(0(\.[0-9]+)?|1(\.0+)?)$|\$\{" },
         ] })
     }
 
@@ -951,8 +1058,9 @@ pub(super) struct Multiplier(pub(super) f64);
 
 impl FromNode for Multiplier {
     fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Option<Self> {
-        let text = reader.scalar(node, path)?.text;
-        if let Some(number) = decimal(&text).filter(|it| (0.001..=1000.0).contains(it)) {
+        let scalar = reader.scalar(node, path)?;
+        let number = decimal(&scalar.text).filter(|_| scalar.loose);
+        if let Some(number) = number.filter(|it| (0.001..=1000.0).contains(it)) {
             return Some(Multiplier(number));
         }
         let message = format!("{} is no number from 0.001 to 1000", shown(node, path));
@@ -965,7 +1073,7 @@ impl FromNode for Multiplier {
     }
 
     fn describe() -> String {
-        "number".to_owned()
+        "number from 0.001 to 1000".to_owned()
     }
 }
 

@@ -119,7 +119,16 @@ impl Reader<'_> {
 
     pub(super) fn map<'n>(&mut self, node: &'n Node, path: &Path<'_>) -> Option<&'n [Entry]> {
         let entries = node.map();
-        if entries.is_none() {
+        if let Value::Scalar(scalar) = &node.value
+            && scalar.is_null()
+        {
+            let message = format!("{} has no value", name(path));
+            let hint = format!(
+                "write `{}: {{}}` for its defaults, or leave the key out",
+                show_key(path.last_key())
+            );
+            self.error(node, path, message, &hint);
+        } else if entries.is_none() {
             self.wrong_sort(node, path, "a map", "write its keys below it, or as `{ key: value }`");
         }
         entries
@@ -128,9 +137,14 @@ impl Reader<'_> {
     /// A single value with its variables filled in.
     pub(super) fn scalar(&mut self, node: &Node, path: &Path<'_>) -> Option<Text> {
         let Value::Scalar(scalar) = &node.value else {
-            self.wrong_sort(node, path, "a single value", "");
+            self.wrong_sort(node, path, "a single value", "write one value, not several");
             return None;
         };
+        if scalar.is_null() {
+            let message = format!("{} has no value", name(path));
+            self.error(node, path, message, "give it one, or leave the key out");
+            return None;
+        }
         if !env::is_expandable(&scalar.text) {
             let is_text = !scalar.plain || is_plain_text(&scalar.text);
             return Some(Text { text: scalar.text.clone(), loose: scalar.plain, is_text });
@@ -138,6 +152,7 @@ impl Reader<'_> {
         match env::expand(&scalar.text, self.env) {
             Ok(text) => Some(Text { text, loose: true, is_text: true }),
             Err(ExpandError::Unset(variable)) => {
+                let variable = show_key(&variable);
                 let hint = format!("set it, or give a default: `${{{variable}:-…}}`");
                 let message = format!("the environment variable `{variable}` is not set");
                 self.error(node, path, message, &hint);
@@ -233,7 +248,10 @@ impl Reader<'_> {
                 format!("unknown key `{key}`: this version of Redrive does not have it yet");
             (message, "take it out".to_owned())
         } else {
-            let hint = match nearest(&entry.key, known.iter().copied()) {
+            let near =
+                if self.out.is_full() { None } else { nearest(&entry.key, known.iter().copied()) };
+            let hint = match near {
+                _ if entry.key == "<<" => "YAML 1.2 has no merge keys: write it out".to_owned(),
                 Some(it) => format!("did you mean `{it}`?"),
                 None => format!("known here: {}", known.join(", ")),
             };
@@ -248,8 +266,13 @@ impl Reader<'_> {
     }
 }
 
-/// A whole number in decimal.
+/// A whole number as YAML 1.2 writes it: in decimal, or with `0x` or `0o` before it.
 fn whole_number(text: &str) -> Option<i128> {
+    for (prefix, radix) in [("0x", 16), ("0o", 8)] {
+        if let Some(digits) = text.strip_prefix(prefix).filter(|it| !it.starts_with(['-', '+'])) {
+            return i128::from_str_radix(digits, radix).ok();
+        }
+    }
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
     let is_whole = !digits.is_empty() && digits.bytes().all(|it| it.is_ascii_digit());
     is_whole.then(|| text.parse().ok()).flatten()
@@ -268,7 +291,7 @@ pub(super) fn shown(node: &Node, path: &Path<'_>) -> String {
     match &node.value {
         Value::Scalar(_) if is_secret(path.last_key()) => "a value that is not shown".to_owned(),
         Value::Scalar(scalar) if scalar.is_null() => "empty".to_owned(),
-        Value::Scalar(scalar) => quoted(&without_user_info(&scalar.text)).into_owned(),
+        Value::Scalar(scalar) => quoted(&without_secrets(&scalar.text)).into_owned(),
         Value::List(_) | Value::Map(_) => node.sort().to_owned(),
     }
 }
@@ -286,16 +309,26 @@ pub(super) fn is_secret(key: &str) -> bool {
     PARTS.iter().any(|it| key.contains(it))
 }
 
-/// `http://user:word@host/` without the part before the `@`.
-fn without_user_info(text: &str) -> String {
-    let Some(start) = text.find("://").map(|it| it + 3) else {
-        return text.to_owned();
-    };
-    let end = text[start..].find(['/', '?', '#']).map_or(text.len(), |it| start + it);
-    match text[start..end].rfind('@') {
-        Some(at) => format!("{}…{}", &text[..start], &text[start + at..]),
-        None => text.to_owned(),
+/// The text without what may be a secret in it: defaults of variables, and what stands in an address before the `@` or
+/// behind the `?`.
+pub(super) fn without_secrets(text: &str) -> String {
+    let mut shown = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(":-").filter(|_| env::is_expandable(text)) {
+        shown.push_str(&rest[..at]);
+        shown.push_str(":-…");
+        rest = rest[at..].find('}').map_or("", |end| &rest[at + end..]);
     }
+    shown.push_str(rest);
+    // What is no proper address may have its password anywhere before the `@`.
+    if let Some(at) = shown.rfind('@') {
+        let start = shown.find("://").map_or(0, |it| it + 3).min(at);
+        shown.replace_range(start..at, "…");
+    }
+    if let Some(query) = shown.find("://").and_then(|_| shown.find('?')) {
+        shown.replace_range(query + 1.., "…");
+    }
+    shown
 }
 
 impl FromNode for String {
@@ -320,6 +353,20 @@ impl FromNode for String {
 
 impl FromNode for bool {
     fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+        if let Value::Scalar(scalar) = &node.value
+            && scalar.plain
+        {
+            match scalar.text.as_str() {
+                "True" | "TRUE" => return Some(true),
+                "False" | "FALSE" => return Some(false),
+                _ => {}
+            }
+        }
+        if !reader.scalar(node, path)?.loose {
+            let message = format!("{} should be true or false, but is text", name(path));
+            reader.error(node, path, message, "take it out of its quotes");
+            return None;
+        }
         reader.word(node, path, &[("true", true), ("false", false)])
     }
 
@@ -371,7 +418,7 @@ impl FromNode for Duration {
         let units = "([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?";
         let clock = "[0-9]{2,}:[0-5][0-9]:[0-5][0-9]";
         let iso = "P([0-9]+W|([0-9]+D)?(T([0-9]+H)?([0-9]+M)?([0-9]+([.,][0-9]{1,3})?S)?)?)";
-        json!({ "type": "string", "minLength": 2, "pattern": format!(r"^({units}|{clock}|{iso})$|\$\{{") })
+        json!({ "type": "string", "minLength": 2, "pattern": format!(r"^(?=.*[0-9])({units}|{clock}|{iso})$|\$\{{") })
     }
 
     fn describe() -> String {
@@ -414,7 +461,7 @@ impl FromNode for Topic {
     }
 
     fn schema(_: &mut Sections) -> Json {
-        json!({ "type": "string", "pattern": r"^[A-Za-z0-9._-]{1,249}$|\$\{" })
+        json!({ "type": "string", "pattern": r"^(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}$|\$\{" })
     }
 
     fn describe() -> String {

@@ -39,6 +39,10 @@ pub fn schema() -> Json {
     let root = RawConfig::schema(&mut sections);
     let definitions: serde_json::Map<_, _> =
         sections.0.into_iter().map(|(title, schema)| (title.to_owned(), schema)).collect();
+    let mut definitions = definitions;
+    definitions["config"]["properties"]["flows"]["minItems"] = json!(1);
+    definitions["retry"]["properties"]["topics"]["maxItems"] = json!(1000);
+    definitions["policy"]["oneOf"] = json!([{ "required": ["on"], "not": { "required": ["use"] } }, { "required": ["use"], "maxProperties": 1 }]);
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Redrive config",

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Span, Tag};
 
-use super::node::{Entry, Limits, MAX_DEPTH, Node, Position, Scalar, Value, insert};
-use super::problem::{Path, Place, Problems};
+use super::node::{Entries, Entry, Limits, MAX_DEPTH, Node, Position, Scalar, Value};
+use super::problem::{Path, Place, Problems, show_key};
 
 /// The tree of the one document in `text`. Without one, the problems say why.
 pub(super) fn parse(text: &str, out: &mut Problems) -> Option<Node> {
@@ -26,10 +26,19 @@ pub(super) fn parse(text: &str, out: &mut Problems) -> Option<Node> {
 
 struct Builder<'a, 'o> {
     parser: Parser<'a, saphyr_parser::StrInput<'a>>,
-    anchors: BTreeMap<usize, Node>,
+    anchors: BTreeMap<usize, Anchor>,
     limits: Limits,
     out: &'o mut Problems,
 }
+
+/// A value that an alias may stand for.
+struct Anchor {
+    node: Node,
+    depth: usize,
+}
+
+const TOO_DEEP: &str = "the file is nested too deeply";
+const DEPTH_HINT: &str = "64 levels are the limit";
 
 /// Why nothing more can be read.
 struct Stop {
@@ -81,7 +90,7 @@ impl Builder<'_, '_> {
         depth: usize,
     ) -> Result<Node, Stop> {
         if depth > MAX_DEPTH {
-            return Err(stop(span, "the file is nested too deeply", "64 levels are the limit"));
+            return Err(stop(span, TOO_DEEP, DEPTH_HINT));
         }
         let at = position(span.start);
         let (value, anchor) = match event {
@@ -102,25 +111,38 @@ impl Builder<'_, '_> {
             }
             Event::Alias(id) => {
                 // An alias inside its own anchor finds nothing: a tree has no loops.
-                let Some(node) = self.anchors.get(&id) else {
+                let Some(anchor) = self.anchors.get(&id) else {
                     return Err(stop(
                         span,
-                        "an alias has no anchor before it",
-                        "define `&name` first",
+                        "an alias stands inside its own anchor",
+                        "write it out",
                     ));
                 };
-                if !self.limits.take_copy(node) {
-                    return Err(too_much(span));
+                if depth + anchor.depth > MAX_DEPTH {
+                    return Err(stop(span, TOO_DEEP, DEPTH_HINT));
                 }
-                return Ok(Node { at, value: node.value.clone() });
+                if !self.limits.take_copy(&anchor.node) {
+                    return Err(self.too_much(span));
+                }
+                return Ok(Node { at, value: anchor.node.value.clone() });
             }
             _ => return Err(stop(span, "the document ends in the middle", "")),
         };
         let node = Node { at, value };
-        if anchor > 0 {
-            self.anchors.insert(anchor, node.clone());
-        }
+        self.anchor(anchor, &node, span)?;
         Ok(node)
+    }
+
+    /// Remembers a value that an alias may stand for.
+    fn anchor(&mut self, anchor: usize, node: &Node, span: Span) -> Result<(), Stop> {
+        if anchor > 0 {
+            // The copy counts: anchors around anchors would make many of them.
+            if !self.limits.take_copy(node) {
+                return Err(self.too_much(span));
+            }
+            self.anchors.insert(anchor, Anchor { node: node.clone(), depth: node.depth() });
+        }
+        Ok(())
     }
 
     fn items(&mut self, path: &Path<'_>, depth: usize) -> Result<Vec<Node>, Stop> {
@@ -136,13 +158,18 @@ impl Builder<'_, '_> {
     }
 
     fn entries(&mut self, path: &Path<'_>, depth: usize) -> Result<Vec<Entry>, Stop> {
-        let mut entries = Vec::new();
+        let mut entries = Entries::default();
         loop {
             let (event, span) = self.next()?;
             let key = match event {
-                Event::MappingEnd => return Ok(entries),
-                Event::Scalar(text, ..) => text.into_owned(),
-                Event::Alias(id) => match self.anchors.get(&id).map(|it| &it.value) {
+                Event::MappingEnd => return Ok(entries.into_list()),
+                Event::Scalar(text, _, anchor, _) => {
+                    let key = text.into_owned();
+                    let value = Value::Scalar(Scalar { text: key.clone(), plain: false });
+                    self.anchor(anchor, &Node { at: position(span.start), value }, span)?;
+                    key
+                }
+                Event::Alias(id) => match self.anchors.get(&id).map(|it| &it.node.value) {
                     Some(Value::Scalar(scalar)) => scalar.text.clone(),
                     _ => return Err(stop(span, "a key is not plain text", "write it out")),
                 },
@@ -151,17 +178,20 @@ impl Builder<'_, '_> {
             self.take(span, key.len())?;
             let (event, value_span) = self.next()?;
             let value = self.node(event, value_span, &path.key(&key), depth + 1)?;
-            insert(
-                &mut entries,
-                Entry { key, key_at: position(span.start), value },
-                path,
-                self.out,
-            );
+            entries.add(Entry { key, key_at: position(span.start), value }, path, self.out);
         }
     }
 
+    fn too_much(&self, span: Span) -> Stop {
+        let message = "the file has more than 500,000 values or 8 MiB of text";
+        if self.anchors.is_empty() {
+            return stop(span, message, "split it into several configs");
+        }
+        stop(span, format!("{message}, with its aliases written out"), "use fewer of them")
+    }
+
     fn take(&mut self, span: Span, text: usize) -> Result<(), Stop> {
-        if self.limits.take(text) { Ok(()) } else { Err(too_much(span)) }
+        if self.limits.take(text) { Ok(()) } else { Err(self.too_much(span)) }
     }
 }
 
@@ -173,9 +203,8 @@ fn is_text(tag: Option<&Tag>, span: Span) -> Result<bool, Stop> {
         Some(tag) => Err(stop(
             span,
             format!(
-                "the tag `{}{}` is not known",
-                tag.handle.escape_debug(),
-                tag.suffix.escape_debug()
+                "the tag `{}` is not known",
+                show_key(&format!("{}{}", tag.handle, tag.suffix))
             ),
             "leave it out",
         )),
@@ -207,15 +236,19 @@ fn stop(span: Span, message: impl Into<String>, hint: &'static str) -> Stop {
     Stop { at: position(span.start), message: message.into(), hint }
 }
 
-fn too_much(span: Span) -> Stop {
-    stop(span, "the file is too much when its aliases are written out", "use fewer aliases")
-}
-
 fn not_yaml(error: &ScanError) -> Stop {
+    let at = position(*error.marker());
+    if error.info().contains("unknown anchor") {
+        let message = "an alias has no anchor before it".to_owned();
+        return Stop { at, message, hint: "define it first: `&name` before the value" };
+    }
+    if error.info().contains("recursion limit") {
+        return Stop { at, message: TOO_DEEP.to_owned(), hint: DEPTH_HINT };
+    }
     Stop {
-        at: position(*error.marker()),
+        at,
         message: format!("this is not YAML: {}", error.info()),
-        hint: "look at the indentation and the quotes just before this place",
+        hint: "look at the indentation and the quotes just before this place; inside `{ }` and `[ ]` a `${NAME}` needs quotes",
     }
 }
 
