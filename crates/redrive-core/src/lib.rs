@@ -14,6 +14,8 @@ mod backoff;
 mod failure;
 mod flow;
 pub mod headers;
+pub mod lane;
+mod mutation;
 pub mod offsets;
 mod plan;
 mod policy;
@@ -27,6 +29,8 @@ mod verdict;
 pub use backoff::{Backoff, Custom, Draw, Exponential, ExponentialRandom, Linear, Random};
 pub use failure::{Failure, Kind, is_retryable_status, simple_name};
 pub use flow::Flow;
+#[cfg(feature = "mutations")]
+pub use mutation::{Mutation, mutate};
 pub use plan::{Span, Step, StepEnd, plan};
 pub use policy::{Delayed, Identifier, IdentifierError, InMemory, Policy, Then};
 pub use rule::{HeaderMatch, Match, On, Rank, RecordView, Rule, Rules};

@@ -79,7 +79,7 @@ impl Columns {
 fn delivery(text: &mut String, columns: &Columns, time: &str, step: &Step, failure: Option<&str>) {
     if step.then == StepEnd::Relay {
         let target = step.to.as_deref().unwrap_or_default();
-        columns.line(text, time, "○", &step.from, &format!("due: moved to {target}"));
+        columns.line(text, time, "○", &step.from, &format!("due: moved to {}", short(target)));
         columns.line(text, "", &styled(DIM, "│"), "", "");
         return;
     }

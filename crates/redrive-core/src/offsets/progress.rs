@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::map::{Block, BlockId, Mark, SettledMap, block_of, stretch_of};
 use super::runs::Runs;
+use crate::mutation::{self, Mutation};
 use crate::time::Timestamp;
 
 /// Progress in one partition.
@@ -124,14 +125,32 @@ impl Progress {
         self.pending.contains(offset)
     }
 
-    /// The lowest offset that is not settled, or that was not read yet.
+    /// Whether a record that was read is settled, given the due time in its own header.
+    pub fn is_settled(&self, offset: i64, due: Option<Timestamp>) -> bool {
+        offset < self.position && self.map.is_settled(offset, due)
+    }
+
+    /// Forgets where a pending record is. It stays unsettled, and whoever forgets it knows the lowest such offset.
+    pub fn fold(&mut self, offset: i64) {
+        self.pending.remove(offset);
+    }
+
+    /// Remembers a record again.
+    pub fn unfold(&mut self, offset: i64) {
+        self.pending.insert(offset);
+    }
+
+    /// The lowest offset that is not settled, or that was not read yet, folded ones left out.
     pub fn commit_point(&self) -> i64 {
         self.pending.first().unwrap_or(self.position)
     }
 
     /// Moves the mark on: every record with a due time that comes before it is settled, but for those `running`.
     pub fn advance(&mut self, to: Mark, running: impl IntoIterator<Item = Mark>) {
-        if self.map.mark.is_some_and(|mark| to <= mark) {
+        // Until everything was read again that the map speaks of, nobody knows what waits there.
+        let is_catching_up =
+            self.position < self.map.high && !mutation::is(Mutation::AdvanceWhileCatchingUp);
+        if is_catching_up || self.map.mark.is_some_and(|mark| to <= mark) {
             return;
         }
         let before = self.map.mark.replace(to);
@@ -153,9 +172,9 @@ impl Progress {
         }
     }
 
-    /// What is to be committed now, within `max_chars` characters of metadata.
-    pub fn commit(&mut self, cluster: &str, max_chars: usize) -> Commit {
-        let offset = self.commit_point();
+    /// What is to be committed now, within `max_chars` characters of metadata. Nothing that is folded is below `floor`.
+    pub fn commit(&mut self, floor: Option<i64>, cluster: &str, max_chars: usize) -> Commit {
+        let offset = floor.into_iter().fold(self.commit_point(), i64::min);
         self.map.commit_point = offset;
         self.forget_below(offset);
         let (open, early, blocks) = (&self.map.open, &self.map.early, &mut self.blocks);

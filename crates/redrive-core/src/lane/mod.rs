@@ -1,0 +1,1002 @@
+//! The lane: one partition's records, from being read to being settled.
+//!
+//! A lane is fed with what happens ([`Lane::fetched`], [`Lane::finished`], [`Lane::published`] …) and asked for what is to
+//! be done ([`Lane::next_action`]) and for when to come back ([`Lane::next_wakeup`]). It does nothing itself: it knows no
+//! Kafka, no clock and no handler. The runtime carries its actions out; the simulation does the same with a cluster that
+//! loses acknowledgements, deposes owners and turns clocks back.
+//!
+//! ```text
+//!            fetched                  due                 slot free
+//!   (log) ───────────► waiting ─────────────► ready ─────────────────► running
+//!                        │  ▲ read again        ▲                        │ finished
+//!                        ▼  │ before its time   │ in-place wait over     ▼
+//!                       folded                  └──────────────── done? publish? again?
+//!                                                                        │
+//!                              settled ◄──── published ◄──── publishing ◄┘
+//! ```
+//!
+//! Lanes of a source topic run records as they come and ask for a pause when too many are ready. Lanes of a retry topic let
+//! records wait for their due time and never pause because records wait. Lanes of a delay topic do the same, but their run
+//! is a publish to the target: a relay.
+
+mod slots;
+mod waiting;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
+use std::time::Duration;
+
+pub use slots::{Class, Slots};
+
+use crate::mutation::{self, Mutation};
+use crate::offsets::{Block, BlockId, MapError, Mark, Progress, Runs, SettledMap};
+use crate::time::Timestamp;
+use crate::verdict::{InPlace, Reason};
+use waiting::Waiting;
+
+/// A record on its way through a lane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item<P> {
+    /// Its offset.
+    pub offset: i64,
+    /// From when on it may run. The time of the Unix epoch for a record that is due at once.
+    pub due: Timestamp,
+    /// Whether that time stands in the record's own native header, so that a map may speak of it.
+    pub is_dated: bool,
+    /// Which of the records that are due goes first: the lowest.
+    pub priority: u8,
+    /// When it was appended to the log.
+    pub appended_at: Timestamp,
+    /// What it is there for.
+    pub fate: Fate,
+    /// How much memory its payload takes.
+    pub bytes: usize,
+    /// The record itself.
+    pub payload: P,
+}
+
+/// What a record is there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// To be run, or relayed.
+    Run,
+    /// To be dead-lettered unrun.
+    DeadLetter(Reason),
+    /// Nothing: it is another group's.
+    Settle,
+}
+
+impl<P> Item<P> {
+    fn mark(&self) -> Option<Mark> {
+        self.dated().map(|due| Mark { due, offset: self.offset })
+    }
+
+    fn dated(&self) -> Option<Timestamp> {
+        self.is_dated.then_some(self.due)
+    }
+}
+
+/// What a lane is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LaneKind {
+    /// Runs the records of a source topic.
+    Source,
+    /// Runs the records of a retry topic when they are due.
+    Retry,
+    /// Moves the records of a delay topic when they are due.
+    Relay,
+}
+
+/// What runs in order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// Nothing.
+    #[default]
+    None,
+    /// One record after the other; one that is retried over a topic loses its place.
+    Partition,
+}
+
+/// How a lane is set up.
+#[derive(Clone, Debug)]
+pub struct LaneConfig {
+    /// What it is for.
+    pub kind: LaneKind,
+    /// What runs in order.
+    pub order: Order,
+    /// The cluster, by its id.
+    pub cluster: String,
+    /// How many waiting records have an entry of their own.
+    pub index_limit: usize,
+    /// How many bytes of payloads are kept for waiting records.
+    pub byte_budget: usize,
+    /// How many records are ready at the most, and how many relays and dead letters are under way.
+    pub ready_limit: usize,
+    /// How long before its time a record is read again.
+    pub lead: Duration,
+    /// How often progress is committed.
+    pub commit_every: Duration,
+    /// How often progress is committed where there is none, so that it does not expire.
+    pub commit_idle_every: Duration,
+    /// How many characters of metadata a commit may have.
+    pub metadata_chars: usize,
+    /// How long the topic keeps records, if not for ever.
+    pub retention: Option<Duration>,
+}
+
+impl LaneConfig {
+    /// The usual settings.
+    pub fn new(kind: LaneKind, cluster: impl Into<String>) -> Self {
+        Self {
+            kind,
+            order: Order::None,
+            cluster: cluster.into(),
+            index_limit: 1_000_000,
+            byte_budget: 64 << 20,
+            ready_limit: 1024,
+            lead: Duration::from_secs(2),
+            commit_every: Duration::from_secs(1),
+            commit_idle_every: Duration::from_hours(1),
+            metadata_chars: 4096,
+            retention: None,
+        }
+    }
+}
+
+/// What a finished run asks for. `H` is whatever the driver needs to publish the record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next<H> {
+    /// It is done, or dropped: settle it.
+    Settle,
+    /// Run it again in place.
+    RunAgain {
+        /// How long to wait first.
+        wait: Duration,
+        /// The runs in place with this one.
+        in_place: InPlace,
+    },
+    /// Publish it to its next stop.
+    Publish(H),
+    /// Halt the lane. The record stays where it is.
+    Stop,
+}
+
+/// Where a record is published to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hop<H> {
+    /// Where the verdict said.
+    Verdict(H),
+    /// The dead-letter topic, unrun.
+    DeadLetter(Reason),
+    /// The relay's target.
+    Relay,
+    /// The tail of its own topic, unchanged, before retention deletes it.
+    Reappend,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action<P, H> {
+    /// Run the record.
+    Run {
+        /// Which.
+        offset: i64,
+        /// The record.
+        payload: P,
+        /// Runs in place so far.
+        in_place: InPlace,
+    },
+    /// Publish the record, and tell whether it worked.
+    Publish {
+        /// Which.
+        offset: i64,
+        /// The record.
+        payload: P,
+        /// Where to.
+        hop: Hop<H>,
+    },
+    /// Read these offsets again, and tell when that is done. They are in order.
+    Fetch {
+        /// By which the lane knows what it asked for.
+        ticket: u64,
+        /// Which.
+        ranges: Vec<Range<i64>>,
+    },
+    /// Put a block into the state topic, and tell when it is there.
+    Store(Block),
+    /// Delete a block of the state topic.
+    Delete(BlockId),
+    /// Commit, and tell whether it worked.
+    Commit {
+        /// The commit point.
+        offset: i64,
+        /// The map.
+        metadata: String,
+    },
+    /// Read no more for now.
+    Pause,
+    /// Read on.
+    Resume,
+    /// The lane halted: nothing more runs until it is told to go on.
+    Halted,
+    /// Nothing is under way any more, and what is settled is committed: the partition may go.
+    Drained,
+    /// Something that people should know.
+    Tell(Event),
+}
+
+/// Something that people should know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// The map of the last commit is not used: what is settled above the commit point may run again.
+    MapRefused(MapError),
+    /// Records that were not settled are gone from the log.
+    Lost(Range<i64>),
+    /// The map could not say all: what is settled from here on would run again after a restart.
+    MapCut(i64),
+}
+
+/// What a partition looks like when it is assigned.
+#[derive(Clone, Copy, Debug)]
+pub struct Assigned<'a> {
+    /// The group's committed offset, if there is one.
+    pub committed: Option<i64>,
+    /// The metadata of that commit.
+    pub metadata: &'a str,
+    /// The first offset that the log still has.
+    pub log_start: i64,
+    /// The offset behind the last one.
+    pub log_end: i64,
+    /// Where to begin without a commit.
+    pub start: i64,
+}
+
+/// One partition's records, from being read to being settled.
+#[derive(Debug)]
+pub struct Lane<P, H> {
+    config: LaneConfig,
+    progress: Progress,
+    waiting: Waiting<P>,
+    /// Records whose time is near: those without a payload are being read again.
+    near: BTreeMap<waiting::Key, Option<Item<P>>>,
+    near_bytes: usize,
+    ready: BTreeMap<(u8, Timestamp, i64), Item<P>>,
+    ready_bytes: usize,
+    active: BTreeMap<i64, Active<P, H>>,
+    /// When an active record is to be looked at again.
+    timers: BTreeSet<(Timestamp, i64)>,
+    /// What is to be read again, and what was asked for.
+    to_fetch: Vec<waiting::Key>,
+    asked: BTreeMap<u64, Asked>,
+    next_ticket: u64,
+    refetch_at: Option<Timestamp>,
+    committing: Option<Committing>,
+    last_commit: Timestamp,
+    is_dirty: bool,
+    phase: Phase,
+    is_paused: bool,
+    wanted: usize,
+    actions: VecDeque<Action<P, H>>,
+}
+
+#[derive(Debug)]
+struct Active<P, H> {
+    item: Item<P>,
+    in_place: InPlace,
+    /// How often it could not be published.
+    failures: u32,
+    stage: Stage<H>,
+}
+
+#[derive(Debug)]
+enum Stage<H> {
+    /// In its handler.
+    Running,
+    /// Waiting for a run in place.
+    Waiting,
+    /// On its way to its next stop.
+    Publishing(Hop<H>),
+    /// To be published again after a failure.
+    Failed(Hop<H>),
+    /// It asked to stop: it stays, until the lane goes on.
+    Stopped,
+}
+
+impl<H> Stage<H> {
+    fn is_running(&self) -> bool {
+        matches!(self, Stage::Running)
+    }
+}
+
+/// What a ticket stands for.
+#[derive(Debug)]
+struct Asked {
+    keys: Vec<waiting::Key>,
+    scan: Option<Range<i64>>,
+}
+
+#[derive(Debug)]
+struct Committing {
+    offset: i64,
+    metadata: String,
+    names: Vec<BlockId>,
+    /// Blocks that are not stored yet.
+    missing: BTreeSet<BlockId>,
+    is_sent: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Open,
+    Halted,
+    /// Until then, what is under way may end.
+    Draining(Timestamp),
+    Closed,
+}
+
+/// Timers look at the clock at least this often.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The first and the longest wait after a publish that failed.
+const PUBLISH_AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
+
+impl<P: Clone, H: Clone> Lane<P, H> {
+    /// A lane for a partition that was just assigned.
+    ///
+    /// # Errors
+    ///
+    /// The map is of a newer version: to go on would run records twice.
+    pub fn assigned(
+        config: LaneConfig,
+        partition: &Assigned<'_>,
+        now: Timestamp,
+        stored: impl IntoIterator<Item = BlockId>,
+        block: impl Fn(BlockId) -> Option<Vec<u8>>,
+    ) -> Result<Self, MapError> {
+        let mut actions = VecDeque::new();
+        let commit_point = partition.committed.unwrap_or(partition.start);
+        let map = match partition.committed {
+            None => Err(MapError::Empty),
+            Some(offset) => SettledMap::read(
+                partition.metadata,
+                &config.cluster,
+                offset,
+                partition.log_end,
+                block,
+            ),
+        };
+        let map = match map {
+            Ok(map) if !mutation::is(Mutation::IgnoreMap) => map,
+            Ok(map) => SettledMap::starting_at(map.commit_point),
+            Err(error @ MapError::NewerVersion(_)) => return Err(error),
+            Err(error) => {
+                if error != MapError::Empty {
+                    actions.push_back(Action::Tell(Event::MapRefused(error)));
+                }
+                SettledMap::starting_at(commit_point)
+            }
+        };
+        let mut progress = Progress::resume(map, stored);
+        if partition.log_start > commit_point && partition.committed.is_some() {
+            actions.push_back(Action::Tell(Event::Lost(commit_point..partition.log_start)));
+        }
+        progress.pass(partition.log_start);
+        Ok(Self {
+            progress,
+            waiting: Waiting::new(config.index_limit, config.byte_budget),
+            near: BTreeMap::new(),
+            near_bytes: 0,
+            ready: BTreeMap::new(),
+            ready_bytes: 0,
+            active: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            to_fetch: Vec::new(),
+            asked: BTreeMap::new(),
+            next_ticket: 0,
+            refetch_at: None,
+            committing: None,
+            last_commit: now,
+            is_dirty: false,
+            phase: Phase::Open,
+            is_paused: false,
+            wanted: 0,
+            actions,
+            config,
+        })
+    }
+
+    /// Where to read from.
+    pub fn position(&self) -> i64 {
+        self.progress.position()
+    }
+
+    /// The offset below which everything is settled.
+    pub fn commit_point(&self) -> i64 {
+        self.waiting.floor().into_iter().fold(self.progress.commit_point(), i64::min)
+    }
+
+    /// How many records wait or are ready, and how many bytes of payloads are in memory.
+    pub fn held(&self) -> (usize, usize) {
+        let records = self.waiting.len() + self.near.len() + self.ready.len();
+        (records, self.waiting.bytes() + self.near_bytes + self.ready_bytes)
+    }
+
+    /// Whether records are folded away.
+    pub fn is_folded(&self) -> bool {
+        self.waiting.floor().is_some()
+    }
+
+    /// A record was read.
+    pub fn fetched(&mut self, item: Item<P>, now: Timestamp, slots: &mut Slots) {
+        if self.is_closed() {
+            return;
+        }
+        if self.progress.saw(item.offset, item.dated()) {
+            self.place(item, now);
+        }
+        self.is_dirty = true;
+        self.turn(now, slots);
+    }
+
+    /// Everything below `offset` was read: there is nothing more of it.
+    pub fn passed(&mut self, offset: i64, now: Timestamp, slots: &mut Slots) {
+        if !self.is_closed() && offset > self.progress.position() {
+            self.progress.pass(offset);
+            self.is_dirty = true;
+            self.turn(now, slots);
+        }
+    }
+
+    /// A record was read again.
+    pub fn refetched(&mut self, item: Item<P>, now: Timestamp, slots: &mut Slots) {
+        if self.is_closed() {
+            return;
+        }
+        let wake = self.wake(&item);
+        if let Some(slot) = self.near.get_mut(&(wake, item.offset)) {
+            if slot.is_none() {
+                self.near_bytes += item.bytes;
+                *slot = Some(item);
+            }
+        } else if self.waiting.is_scanned(wake, item.offset)
+            && !self.active.contains_key(&item.offset)
+            && !self.ready.contains_key(&(item.priority, item.due, item.offset))
+            && (mutation::is(Mutation::ScanSettled)
+                || !self.progress.is_settled(item.offset, item.dated()))
+        {
+            self.progress.unfold(item.offset);
+            self.wait(wake, item);
+        }
+        self.turn(now, slots);
+    }
+
+    /// Offsets that were asked for were read to their end. What was not among them is gone.
+    pub fn refetch_done(&mut self, ticket: u64, now: Timestamp, slots: &mut Slots) {
+        let Some(asked) = self.asked.remove(&ticket).filter(|_| !self.is_closed()) else {
+            return;
+        };
+        for key in asked.keys {
+            if self.near.get(&key).is_some_and(Option::is_none) {
+                self.near.remove(&key);
+                self.progress.settle(key.1, Some(key.0));
+                self.is_dirty = true;
+                self.actions.push_back(Action::Tell(Event::Lost(key.1..key.1 + 1)));
+            }
+        }
+        if let Some(scan) = asked.scan {
+            self.waiting.scanned(&scan, true);
+        }
+        self.turn(now, slots);
+    }
+
+    /// Offsets that were asked for could not be read.
+    pub fn refetch_failed(&mut self, ticket: u64, now: Timestamp, slots: &mut Slots) {
+        let Some(asked) = self.asked.remove(&ticket).filter(|_| !self.is_closed()) else {
+            return;
+        };
+        let is_missing = |key: &waiting::Key| self.near.get(key).is_some_and(Option::is_none);
+        self.to_fetch.extend(asked.keys.into_iter().filter(is_missing));
+        if let Some(scan) = asked.scan {
+            self.waiting.scanned(&scan, false);
+        }
+        self.refetch_at = Some(now.after(LOOK_EVERY));
+        self.turn(now, slots);
+    }
+
+    /// A run has ended.
+    pub fn finished(&mut self, offset: i64, next: Next<H>, now: Timestamp, slots: &mut Slots) {
+        let Some(active) = self.active.get_mut(&offset).filter(|it| it.stage.is_running()) else {
+            return;
+        };
+        if !mutation::is(Mutation::KeepSlots) {
+            slots.give_back(class(self.config.kind));
+        }
+        if self.phase == Phase::Closed {
+            return;
+        }
+        match next {
+            Next::Settle => self.settle(offset),
+            Next::RunAgain { wait, in_place } => {
+                active.in_place = in_place;
+                active.stage = Stage::Waiting;
+                // Also where the clock went back since it was due.
+                self.timers.insert((now.after(wait).max(active.item.due), offset));
+            }
+            Next::Publish(hop) => {
+                self.publish(offset, Hop::Verdict(hop));
+                if mutation::is(Mutation::SettleBeforePublished) {
+                    self.settle(offset);
+                }
+            }
+            Next::Stop => {
+                active.stage = Stage::Stopped;
+                if self.phase == Phase::Open {
+                    self.phase = Phase::Halted;
+                    self.actions.push_back(Action::Halted);
+                }
+            }
+        }
+        self.turn(now, slots);
+    }
+
+    /// A record has reached its next stop.
+    pub fn published(&mut self, offset: i64, now: Timestamp, slots: &mut Slots) {
+        let is_publishing = |it: &Active<P, H>| matches!(it.stage, Stage::Publishing(_));
+        if !self.is_closed() && self.active.get(&offset).is_some_and(is_publishing) {
+            self.settle(offset);
+            self.turn(now, slots);
+        }
+    }
+
+    /// A record did not reach its next stop. It is tried again for as long as it takes.
+    pub fn publish_failed(&mut self, offset: i64, now: Timestamp, slots: &mut Slots) {
+        let Some(active) = self.active.get_mut(&offset).filter(|_| self.phase != Phase::Closed)
+        else {
+            return;
+        };
+        if mutation::is(Mutation::IgnorePublishFailure) {
+            return self.published(offset, now, slots);
+        }
+        if let Stage::Publishing(hop) = &active.stage {
+            active.stage = Stage::Failed(hop.clone());
+            let (first, longest) = PUBLISH_AGAIN;
+            let wait = first.saturating_mul(1 << active.failures.min(16)).min(longest);
+            active.failures = active.failures.saturating_add(1);
+            self.timers.insert((now.after(wait), offset));
+            self.turn(now, slots);
+        }
+    }
+
+    /// A block is in the state topic.
+    pub fn stored(&mut self, id: BlockId, now: Timestamp, slots: &mut Slots) {
+        self.progress.stored(id);
+        if let Some(committing) = &mut self.committing {
+            committing.missing.remove(&id);
+        }
+        self.turn(now, slots);
+    }
+
+    /// A commit was accepted.
+    pub fn committed(&mut self, now: Timestamp, slots: &mut Slots) {
+        if let Some(committing) = self.committing.take_if(|it| it.is_sent) {
+            let obsolete = self.progress.committed(&committing.names);
+            self.actions.extend(obsolete.into_iter().map(Action::Delete));
+            self.turn(now, slots);
+        }
+    }
+
+    /// A commit, or a block before it, was not accepted. It is built anew from what is true then.
+    pub fn commit_failed(&mut self, now: Timestamp, slots: &mut Slots) {
+        if self.committing.take().is_some() {
+            self.is_dirty = true;
+            self.last_commit = now;
+            if matches!(self.phase, Phase::Draining(until) if now >= until) {
+                // There is no more time to try again.
+                self.is_dirty = false;
+            }
+            self.turn(now, slots);
+        }
+    }
+
+    /// The clock is looked at.
+    pub fn tick(&mut self, now: Timestamp, slots: &mut Slots) {
+        self.turn(now, slots);
+    }
+
+    /// A lane that halted goes on.
+    pub fn resume(&mut self, now: Timestamp, slots: &mut Slots) {
+        if self.phase == Phase::Halted {
+            self.phase = Phase::Open;
+            let stopped: Vec<_> = self
+                .active
+                .iter()
+                .filter(|it| matches!(it.1.stage, Stage::Stopped))
+                .map(|it| *it.0)
+                .collect();
+            for offset in stopped {
+                if let Some(active) = self.active.remove(&offset) {
+                    self.make_ready(active.item);
+                }
+            }
+            self.turn(now, slots);
+        }
+    }
+
+    /// The partition goes to somebody else, or the process ends: what is under way may end until then.
+    pub fn drain(&mut self, until: Timestamp, now: Timestamp, slots: &mut Slots) {
+        if matches!(self.phase, Phase::Open | Phase::Halted) {
+            self.phase = Phase::Draining(until);
+            if mutation::is(Mutation::DropWaits) {
+                self.active.retain(|_, it| !matches!(it.stage, Stage::Waiting));
+            }
+            self.turn(now, slots);
+        }
+    }
+
+    /// The partition is gone already: nothing may be committed any more, and results do not count.
+    pub fn lose(&mut self, slots: &mut Slots) {
+        self.close(slots);
+        self.actions.clear();
+    }
+
+    /// What is to be done next.
+    pub fn next_action(&mut self) -> Option<Action<P, H>> {
+        self.actions.pop_front()
+    }
+
+    /// When to come back with [`Lane::tick`], if nothing happens before. It is later than `now`.
+    pub fn next_wakeup(&self, now: Timestamp, slots: &Slots) -> Option<Timestamp> {
+        if self.phase == Phase::Closed {
+            return None;
+        }
+        let near = self.near.first_key_value().map(|(key, _)| key.0);
+        let far = self.waiting.first().map(|key| key.0.before(self.config.lead));
+        let timer = self.timers.first().map(|it| it.0);
+        let commit =
+            self.committing.is_none().then(|| self.last_commit.after(self.commit_interval()));
+        let drained = match self.phase {
+            Phase::Draining(until) => Some(until),
+            _ => None,
+        };
+        let rate = if self.ready.is_empty() { None } else { slots.next_allowed(now) };
+        let all = [near, far, timer, commit, drained, rate, self.refetch_at];
+        let first = all.into_iter().flatten().min()?;
+        Some(
+            first
+                .min(now.after(LOOK_EVERY))
+                .max(Timestamp::from_millis(now.as_millis().saturating_add(1))),
+        )
+    }
+
+    fn is_closed(&self) -> bool {
+        self.phase == Phase::Closed
+    }
+
+    /// When a record is to be woken: when it is due, or before retention could delete it.
+    fn wake(&self, item: &Item<P>) -> Timestamp {
+        let retention = self.config.retention.filter(|_| !mutation::is(Mutation::NeverReappend));
+        match retention {
+            Some(retention) if item.due > item.appended_at.after(retention / 4 * 3) => {
+                item.due.min(item.appended_at.after(retention / 2))
+            }
+            _ => item.due,
+        }
+    }
+
+    /// Finds a place for a record that is not settled.
+    fn place(&mut self, item: Item<P>, now: Timestamp) {
+        match (item.fate, self.config.kind) {
+            (Fate::Settle, _) => {
+                self.progress.settle(item.offset, item.dated());
+            }
+            (Fate::DeadLetter(_), _) | (_, LaneKind::Source) if item.due <= now => {
+                self.make_ready(item)
+            }
+            (Fate::Run | Fate::DeadLetter(_), _) => self.wait(self.wake(&item), item),
+        }
+    }
+
+    fn wait(&mut self, wake: Timestamp, item: Item<P>) {
+        for offset in self.waiting.insert(wake, item) {
+            self.progress.fold(offset);
+        }
+    }
+
+    fn make_ready(&mut self, item: Item<P>) {
+        self.ready_bytes += item.bytes;
+        self.ready.insert((item.priority, item.due, item.offset), item);
+    }
+
+    fn settle(&mut self, offset: i64) {
+        if let Some(active) = self.active.remove(&offset) {
+            self.progress.settle(offset, active.item.dated());
+            self.is_dirty = true;
+        }
+    }
+
+    fn publish(&mut self, offset: i64, hop: Hop<H>) {
+        if let Some(active) = self.active.get_mut(&offset) {
+            active.stage = Stage::Publishing(hop.clone());
+            let payload = active.item.payload.clone();
+            self.actions.push_back(Action::Publish { offset, payload, hop });
+        }
+    }
+
+    /// Does everything that can be done now.
+    fn turn(&mut self, now: Timestamp, slots: &mut Slots) {
+        if self.is_closed() {
+            return;
+        }
+        self.run_timers(now, slots);
+        if self.phase == Phase::Open {
+            self.promote(now);
+            self.start(now, slots);
+        }
+        self.tell_wanted(slots);
+        self.flow_control();
+        self.ask_for_fetches(now);
+        self.commit(now);
+        self.finish_draining(now, slots);
+    }
+
+    fn run_timers(&mut self, now: Timestamp, slots: &mut Slots) {
+        let due: Vec<_> = self.timers.range(..=(now, i64::MAX)).copied().collect();
+        for timer in due {
+            let offset = timer.1;
+            let Some(active) = self.active.get_mut(&offset) else {
+                self.timers.remove(&timer);
+                continue;
+            };
+            match &active.stage {
+                Stage::Failed(hop) => {
+                    let hop = hop.clone();
+                    self.timers.remove(&timer);
+                    self.publish(offset, hop);
+                }
+                // Without a slot, and while the lane is halted, it keeps its place among those that are due.
+                Stage::Waiting => {
+                    if self.phase == Phase::Open && slots.take(class(self.config.kind), now) {
+                        self.timers.remove(&timer);
+                        active.stage = Stage::Running;
+                        let (payload, in_place) = (active.item.payload.clone(), active.in_place);
+                        self.actions.push_back(Action::Run { offset, payload, in_place });
+                    }
+                }
+                Stage::Running | Stage::Publishing(_) | Stage::Stopped => {
+                    self.timers.remove(&timer);
+                }
+            }
+        }
+    }
+
+    /// Moves records whose time is near out of the waiting ones, and those that are due to the ready ones.
+    fn promote(&mut self, now: Timestamp) {
+        let horizon = now.after(self.config.lead);
+        let is_bounded = !mutation::is(Mutation::UnboundedReady);
+        while !is_bounded
+            || (self.near.len() + self.ready.len() < self.config.ready_limit && self.has_room())
+        {
+            let Some((key, item)) = self.waiting.pop(horizon) else {
+                break;
+            };
+            match &item {
+                Some(item) => self.near_bytes += item.bytes,
+                None => self.to_fetch.push(key),
+            }
+            self.near.insert(key, item);
+        }
+        let until = if mutation::is(Mutation::RunEarly) { horizon } else { now };
+        let due: Vec<_> = self
+            .near
+            .range(..=(until, i64::MAX))
+            .filter(|it| it.1.is_some())
+            .map(|it| *it.0)
+            .collect();
+        for key in due {
+            if let Some(item) = self.near.remove(&key).flatten() {
+                self.near_bytes -= item.bytes;
+                let is_early = mutation::is(Mutation::RunEarly)
+                    && item.due <= now.after(Duration::from_millis(50));
+                if item.due <= now || is_early {
+                    self.make_ready(item);
+                } else {
+                    self.reappend(item);
+                }
+            }
+        }
+    }
+
+    /// Whether one more payload may be in memory for records that are near or ready.
+    fn has_room(&self) -> bool {
+        let held = self.ready_bytes + self.near_bytes;
+        held == 0 || held < self.config.byte_budget
+    }
+
+    fn reappend(&mut self, item: Item<P>) {
+        let offset = item.offset;
+        let stage = Stage::Running;
+        self.active
+            .insert(offset, Active { item, in_place: InPlace::default(), failures: 0, stage });
+        self.publish(offset, Hop::Reappend);
+    }
+
+    fn start(&mut self, now: Timestamp, slots: &mut Slots) {
+        loop {
+            let busy = self.active.len();
+            let is_free = match self.config.order {
+                Order::None => busy < self.config.ready_limit.max(1) * 4,
+                Order::Partition => busy == 0,
+            };
+            let Some(first) = self.ready.first_entry().filter(|_| is_free) else {
+                return;
+            };
+            if first.get().due > now
+                && !mutation::is(Mutation::RunEarly)
+                && !mutation::is(Mutation::TrustTheClock)
+            {
+                // The clock went back since it was due.
+                let item = first.remove();
+                self.ready_bytes -= item.bytes;
+                self.near_bytes += item.bytes;
+                self.near.insert((self.wake(&item), item.offset), Some(item));
+                continue;
+            }
+            let hop = match (first.get().fate, self.config.kind) {
+                (Fate::DeadLetter(reason), _) => Some(Hop::DeadLetter(reason)),
+                (_, LaneKind::Relay) => Some(Hop::Relay),
+                (_, LaneKind::Source | LaneKind::Retry) => None,
+            };
+            if hop.is_none() && !slots.take(class(self.config.kind), now) {
+                return;
+            }
+            let item = first.remove();
+            self.ready_bytes -= item.bytes;
+            let (offset, payload) = (item.offset, item.payload.clone());
+            let in_place = InPlace::default();
+            self.active
+                .insert(offset, Active { item, in_place, failures: 0, stage: Stage::Running });
+            match hop {
+                Some(hop) => self.publish(offset, hop),
+                None => self.actions.push_back(Action::Run { offset, payload, in_place }),
+            }
+        }
+    }
+
+    fn tell_wanted(&mut self, slots: &mut Slots) {
+        let wanted = if self.phase == Phase::Open && self.config.kind != LaneKind::Relay {
+            self.ready.len()
+        } else {
+            0
+        };
+        slots.want(class(self.config.kind), self.wanted, wanted);
+        self.wanted = wanted;
+    }
+
+    /// A source is paused when more is ready than can run soon.
+    fn flow_control(&mut self) {
+        if self.config.kind != LaneKind::Source {
+            return;
+        }
+        let is_full = self.ready.len() >= self.config.ready_limit
+            || self.ready_bytes >= self.config.byte_budget;
+        let is_low = self.ready.len() <= self.config.ready_limit / 2
+            && self.ready_bytes <= self.config.byte_budget / 2;
+        if is_full && !self.is_paused {
+            self.is_paused = true;
+            self.actions.push_back(Action::Pause);
+        } else if is_low && self.is_paused {
+            self.is_paused = false;
+            self.actions.push_back(Action::Resume);
+        }
+    }
+
+    fn ask_for_fetches(&mut self, now: Timestamp) {
+        if self.phase != Phase::Open || self.refetch_at.is_some_and(|at| now < at) {
+            return;
+        }
+        self.refetch_at = None;
+        let keys = std::mem::take(&mut self.to_fetch);
+        let offsets: Runs = keys.iter().map(|key| key.1).collect();
+        let scan = self.waiting.next_scan(now.after(self.config.lead * 4));
+        let mut ranges: Vec<_> = offsets.iter().chain(scan.clone()).collect();
+        if !ranges.is_empty() {
+            ranges.sort_by_key(|it| it.start);
+            let ticket = self.next_ticket;
+            self.next_ticket += 1;
+            self.asked.insert(ticket, Asked { keys, scan });
+            self.actions.push_back(Action::Fetch { ticket, ranges });
+        }
+    }
+
+    fn commit_interval(&self) -> Duration {
+        if self.is_dirty { self.config.commit_every } else { self.config.commit_idle_every }
+    }
+
+    fn commit(&mut self, now: Timestamp) {
+        if self.committing.is_none() {
+            let is_time = match self.phase {
+                Phase::Draining(_) => self.is_dirty,
+                _ => {
+                    now >= self.last_commit.after(self.commit_interval()) || now < self.last_commit
+                }
+            };
+            if is_time {
+                self.build_commit(now);
+            }
+        }
+        if let Some(committing) = self.committing.as_mut().filter(|it| {
+            !it.is_sent && (it.missing.is_empty() || mutation::is(Mutation::CommitBeforeBlocks))
+        }) {
+            committing.is_sent = true;
+            let (offset, metadata) = (committing.offset, committing.metadata.clone());
+            self.actions.push_back(Action::Commit { offset, metadata });
+        }
+    }
+
+    fn build_commit(&mut self, now: Timestamp) {
+        if let Some(mark) = self.mark(now) {
+            let running = self.active.values().filter(|_| !mutation::is(Mutation::ForgetRunning));
+            let running = running.filter_map(|it| it.item.mark());
+            self.progress.advance(mark, running);
+        }
+        let floor = self.waiting.floor().filter(|_| !mutation::is(Mutation::CommitPastFolded));
+        let commit = self.progress.commit(floor, &self.config.cluster, self.config.metadata_chars);
+        if commit.high < self.progress.position() {
+            self.actions.push_back(Action::Tell(Event::MapCut(commit.high)));
+        }
+        let missing = commit.to_store.iter().map(|it| it.id).collect();
+        self.actions.extend(commit.to_store.into_iter().map(Action::Store));
+        self.committing = Some(Committing {
+            offset: commit.offset,
+            metadata: commit.metadata,
+            names: commit.names,
+            missing,
+            is_sent: false,
+        });
+        self.is_dirty = false;
+        self.last_commit = now;
+    }
+
+    /// The first place in due order where something is not settled and not running, and no later than now: records that
+    /// come are due after now.
+    fn mark(&self, now: Timestamp) -> Option<Mark> {
+        if self.config.kind == LaneKind::Source {
+            return None;
+        }
+        let near = self.near.first_key_value().map(|it| *it.0);
+        let ready = self.ready.keys().map(|it| (it.1, it.2)).min();
+        let first = [near, ready, self.waiting.first(), Some((now, 0))].into_iter().flatten().min();
+        first.map(|(due, offset)| Mark { due, offset })
+    }
+
+    fn finish_draining(&mut self, now: Timestamp, slots: &mut Slots) {
+        let Phase::Draining(until) = self.phase else {
+            return;
+        };
+        // A wait in place ends here; the record stays unsettled and comes again.
+        let is_under_way = |it: &Active<P, H>| !matches!(it.stage, Stage::Waiting | Stage::Stopped);
+        let is_over = now >= until || !self.active.values().any(is_under_way);
+        if is_over && !self.is_dirty && self.committing.is_none() {
+            self.close(slots);
+            self.actions.push_back(Action::Drained);
+        }
+    }
+
+    fn close(&mut self, slots: &mut Slots) {
+        self.phase = Phase::Closed;
+        slots.want(class(self.config.kind), self.wanted, 0);
+        self.wanted = 0;
+        let running = self.active.values().filter(|it| it.stage.is_running()).count();
+        for _ in 0..running {
+            slots.give_back(class(self.config.kind));
+        }
+        self.active.clear();
+    }
+}
+
+fn class(kind: LaneKind) -> Class {
+    match kind {
+        LaneKind::Source => Class::Fresh,
+        LaneKind::Retry | LaneKind::Relay => Class::Retry,
+    }
+}

@@ -1,0 +1,211 @@
+//! Records that wait for their time, in bounded memory.
+//!
+//! A waiting record costs sixteen bytes: when it is to be woken, and its offset. Payloads are kept within a budget, those
+//! of the nearest records first; what is not kept is read again shortly before its time. When there are too many
+//! entries, the farthest are folded: of all records from a certain time on only the range of offsets is kept, which is
+//! scanned again before that time.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::ops::Range;
+
+use super::Item;
+use crate::time::Timestamp;
+
+/// When a record is to be woken, and which one it is.
+pub(super) type Key = (Timestamp, i64);
+
+/// Waiting records of one partition.
+#[derive(Debug)]
+pub(super) struct Waiting<P> {
+    far: BinaryHeap<Reverse<Key>>,
+    kept: BTreeMap<Key, Item<P>>,
+    kept_bytes: usize,
+    /// By time, each up to the one behind it. No entry of `far` is at or beyond the first.
+    folds: Vec<Fold>,
+    scan: Option<Scan>,
+    index_limit: usize,
+    byte_budget: usize,
+}
+
+/// All records from a certain place in the order of waking on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Fold {
+    from: Key,
+    first: i64,
+    last: i64,
+}
+
+/// A fold that is being read again, in order of offset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Scan {
+    fold: Fold,
+    /// Up to, but not including.
+    until: Key,
+    next: i64,
+    /// Whether a piece of it was asked for.
+    asked: bool,
+}
+
+/// More folds than this are joined.
+const MAX_FOLDS: usize = 32;
+/// How many offsets are asked for at once when a fold is scanned.
+const SCAN_PIECE: i64 = 4096;
+
+impl<P> Waiting<P> {
+    pub(super) fn new(index_limit: usize, byte_budget: usize) -> Self {
+        Self {
+            far: BinaryHeap::new(),
+            kept: BTreeMap::new(),
+            kept_bytes: 0,
+            folds: Vec::new(),
+            scan: None,
+            index_limit: index_limit.max(2),
+            byte_budget,
+        }
+    }
+
+    /// Lets a record wait. Returns the offsets that were folded away for it, itself perhaps among them.
+    pub(super) fn insert(&mut self, wake: Timestamp, item: Item<P>) -> Vec<i64> {
+        let offset = item.offset;
+        if self.folds.first().is_some_and(|fold| (wake, offset) >= fold.from) {
+            self.fold_one((wake, offset));
+            return vec![offset];
+        }
+        self.far.push(Reverse((wake, offset)));
+        self.keep((wake, offset), item);
+        if self.far.len() > self.index_limit { self.fold() } else { Vec::new() }
+    }
+
+    fn keep(&mut self, key: Key, item: Item<P>) {
+        self.kept_bytes += item.bytes;
+        self.kept.insert(key, item);
+        while self.kept_bytes > self.byte_budget {
+            let Some((_, item)) = self.kept.pop_last() else {
+                return;
+            };
+            self.kept_bytes -= item.bytes;
+        }
+    }
+
+    /// Takes the first record that is to be woken by `until`, with its payload if that was kept.
+    pub(super) fn pop(&mut self, until: Timestamp) -> Option<(Key, Option<Item<P>>)> {
+        let Reverse(key) = *self.far.peek().filter(|it| it.0.0 <= until)?;
+        self.far.pop();
+        let item = self.kept.remove(&key);
+        self.kept_bytes -= item.as_ref().map_or(0, |it| it.bytes);
+        Some((key, item))
+    }
+
+    /// The first that waits, folds and scans included.
+    pub(super) fn first(&self) -> Option<Key> {
+        let far = self.far.peek().map(|it| it.0);
+        let fold = self.folds.first().map(|it| it.from);
+        let scan = self.scan.map(|it| it.fold.from);
+        [far, fold, scan].into_iter().flatten().min()
+    }
+
+    /// The lowest offset that may be folded away.
+    pub(super) fn floor(&self) -> Option<i64> {
+        let scanned = self.scan.map(|it| it.next);
+        self.folds.iter().map(|it| it.first).chain(scanned).min()
+    }
+
+    /// How many entries there are.
+    pub(super) fn len(&self) -> usize {
+        self.far.len()
+    }
+
+    /// How many bytes of payloads are kept.
+    pub(super) fn bytes(&self) -> usize {
+        self.kept_bytes
+    }
+
+    /// The nearer half stays; the rest is folded.
+    fn fold(&mut self) -> Vec<i64> {
+        let mut keys: Vec<Key> = std::mem::take(&mut self.far).into_iter().map(|it| it.0).collect();
+        let middle = keys.len() / 2;
+        keys.select_nth_unstable(middle);
+        let folded = keys.split_off(middle);
+        self.far = keys.into_iter().map(Reverse).collect();
+        let from = folded.iter().copied().min().unwrap_or((Timestamp::default(), 0));
+        for key in &folded {
+            let item = self.kept.remove(key);
+            self.kept_bytes -= item.map_or(0, |it| it.bytes);
+        }
+        let offsets = || folded.iter().map(|it| it.1);
+        if let (Some(first), Some(last)) = (offsets().min(), offsets().max()) {
+            self.folds.insert(0, Fold { from, first, last });
+        }
+        // What a scan has yet to find and is due from then on belongs to the new fold.
+        if let Some(scan) = self.scan.as_mut().filter(|it| it.until > from) {
+            scan.until = from.max(scan.fold.from);
+            let (first, last) = (scan.next, scan.fold.last);
+            if let Some(fold) = self.folds.first_mut().filter(|_| first <= last) {
+                fold.first = fold.first.min(first);
+                fold.last = fold.last.max(last);
+            }
+        }
+        self.join_folds();
+        folded.into_iter().map(|it| it.1).collect()
+    }
+
+    fn fold_one(&mut self, key: Key) {
+        if let Some(fold) = self.folds.iter_mut().rev().find(|it| it.from <= key) {
+            fold.first = fold.first.min(key.1);
+            fold.last = fold.last.max(key.1);
+        }
+    }
+
+    fn join_folds(&mut self) {
+        while self.folds.len() > MAX_FOLDS {
+            if let Some(last) = self.folds.pop()
+                && let Some(before) = self.folds.last_mut()
+            {
+                before.first = before.first.min(last.first);
+                before.last = before.last.max(last.last);
+            }
+        }
+    }
+
+    /// The next offsets to be read again, if a fold is to be opened by `until` or one is being scanned.
+    pub(super) fn next_scan(&mut self, until: Timestamp) -> Option<Range<i64>> {
+        let has_room = self.far.len() <= self.index_limit / 2;
+        if self.scan.is_none()
+            && has_room
+            && self.folds.first().is_some_and(|it| it.from.0 <= until)
+        {
+            let fold = self.folds.remove(0);
+            let until = self
+                .folds
+                .first()
+                .map_or((Timestamp::from_millis(i64::MAX), i64::MAX), |it| it.from);
+            self.scan = Some(Scan { fold, until, next: fold.first, asked: false });
+        }
+        let scan = self.scan.as_mut().filter(|it| !it.asked)?;
+        scan.asked = true;
+        Some(scan.next..(scan.next + SCAN_PIECE).min(scan.fold.last + 1))
+    }
+
+    /// Whether a record that was read again belongs to the fold that is being scanned.
+    pub(super) fn is_scanned(&self, wake: Timestamp, offset: i64) -> bool {
+        self.scan.is_some_and(|it| {
+            (it.next..=it.fold.last).contains(&offset)
+                && (it.fold.from..it.until).contains(&(wake, offset))
+        })
+    }
+
+    /// Tells that a piece of a scan was read to its end, or that it must be asked for again.
+    pub(super) fn scanned(&mut self, range: &Range<i64>, is_whole: bool) {
+        let Some(scan) = self.scan.as_mut().filter(|it| it.asked && it.next == range.start) else {
+            return;
+        };
+        scan.asked = false;
+        if is_whole {
+            scan.next = range.end;
+            if scan.next > scan.fold.last || scan.until <= scan.fold.from {
+                self.scan = None;
+            }
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Faults to be put into the lane on purpose, to see that the simulation notices.
+//!
+//! Without the feature `mutations` none of this is compiled in: [`is`] is a constant.
+
+/// A fault in the lane's own code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutation {
+    /// A record is settled when its publish starts, not when it was acknowledged.
+    SettleBeforePublished,
+    /// A record is due a little before its time.
+    RunEarly,
+    /// The mark passes records that are running.
+    ForgetRunning,
+    /// The mark moves on over records that were not read again yet.
+    AdvanceWhileCatchingUp,
+    /// The commit point passes records that are folded away.
+    CommitPastFolded,
+    /// What is settled above the commit point is forgotten at a restart.
+    IgnoreMap,
+    /// A scan takes records that are settled.
+    ScanSettled,
+    /// A slot is never given back.
+    KeepSlots,
+    /// A wait in place that ends with the partition is forgotten.
+    DropWaits,
+    /// Nothing is appended again before retention deletes it.
+    NeverReappend,
+    /// A commit is sent before the blocks that it names are stored.
+    CommitBeforeBlocks,
+    /// Any number of records is made ready.
+    UnboundedReady,
+    /// The clock is not looked at again when a record starts.
+    TrustTheClock,
+    /// A publish that failed counts as done.
+    IgnorePublishFailure,
+}
+
+impl Mutation {
+    /// All of them.
+    pub const ALL: [Mutation; 14] = [
+        Mutation::SettleBeforePublished,
+        Mutation::RunEarly,
+        Mutation::ForgetRunning,
+        Mutation::AdvanceWhileCatchingUp,
+        Mutation::CommitPastFolded,
+        Mutation::IgnoreMap,
+        Mutation::ScanSettled,
+        Mutation::KeepSlots,
+        Mutation::DropWaits,
+        Mutation::NeverReappend,
+        Mutation::CommitBeforeBlocks,
+        Mutation::UnboundedReady,
+        Mutation::TrustTheClock,
+        Mutation::IgnorePublishFailure,
+    ];
+}
+
+#[cfg(feature = "mutations")]
+mod active {
+    use std::cell::Cell;
+
+    use super::Mutation;
+
+    thread_local! {
+        static ACTIVE: Cell<Option<Mutation>> = const { Cell::new(None) };
+    }
+
+    /// Puts a fault into every lane of this thread, or takes it out again.
+    pub fn mutate(mutation: Option<Mutation>) {
+        ACTIVE.set(mutation);
+    }
+
+    pub(crate) fn is(mutation: Mutation) -> bool {
+        ACTIVE.get() == Some(mutation)
+    }
+}
+
+#[cfg(feature = "mutations")]
+pub(crate) use active::is;
+#[cfg(feature = "mutations")]
+pub use active::mutate;
+
+/// Whether a fault is put in: never.
+#[cfg(not(feature = "mutations"))]
+pub(crate) const fn is(_: Mutation) -> bool {
+    false
+}

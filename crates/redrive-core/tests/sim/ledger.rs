@@ -1,0 +1,91 @@
+//! What the handler saw, and what must be true of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use redrive_core::{Failure, Timestamp};
+
+use crate::rng::Rng;
+use crate::world::failure;
+
+/// The handler's own book: who ran, who ended, and who may run again.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    produced: u64,
+    runs: BTreeMap<u64, u32>,
+    done: BTreeSet<u64>,
+    dead: BTreeSet<u64>,
+    dropped: BTreeSet<u64>,
+    forgiven: BTreeSet<u64>,
+    /// The map could not say all, so that more may run again than is known here.
+    pub is_lenient: bool,
+    /// A promise that was broken.
+    pub broken: Option<String>,
+}
+
+impl Ledger {
+    pub fn produce(&mut self) -> u64 {
+        self.produced += 1;
+        self.produced
+    }
+
+    /// Whether a run of this record succeeds: most do at once, some later, and some never.
+    pub fn succeeds(&mut self, id: u64, rng: &mut Rng) -> bool {
+        let runs = self.runs.get(&id).copied().unwrap_or(0);
+        match id % 10 {
+            0 => false,
+            1..=3 => runs > 3,
+            4 => runs > 1,
+            _ => !rng.one_in(20),
+        }
+    }
+
+    pub fn failure(&mut self, _id: u64, rng: &mut Rng) -> Failure {
+        failure(rng)
+    }
+
+    pub fn run(&mut self, id: u64, due: Timestamp, clock: Timestamp) {
+        *self.runs.entry(id).or_default() += 1;
+        if clock < due {
+            self.broken = Some(format!("record {id} runs at {clock}, but is due at {due}"));
+        }
+        let has_ended =
+            self.done.contains(&id) || self.dead.contains(&id) || self.dropped.contains(&id);
+        if has_ended && !self.forgiven.contains(&id) && !self.is_lenient {
+            self.broken = Some(format!(
+                "record {id} runs again after its end, without a crash or a lost acknowledgement"
+            ));
+        }
+    }
+
+    pub fn done(&mut self, id: u64) {
+        self.done.insert(id);
+    }
+
+    pub fn dead_lettered(&mut self, id: u64) {
+        self.dead.insert(id);
+    }
+
+    pub fn dropped(&mut self, id: u64) {
+        self.dropped.insert(id);
+    }
+
+    /// Something went wrong that nobody can hide: these may run again.
+    pub fn may_run_again(&mut self, ids: impl IntoIterator<Item = u64>) {
+        self.forgiven.extend(ids);
+    }
+
+    /// Whether every record that was produced has ended.
+    pub fn is_complete(&self) -> bool {
+        (1..=self.produced).all(|id| self.has_ended(id))
+    }
+
+    fn has_ended(&self, id: u64) -> bool {
+        self.done.contains(&id) || self.dead.contains(&id) || self.dropped.contains(&id)
+    }
+
+    /// What has not ended.
+    pub fn open(&self) -> String {
+        let open: Vec<_> = (1..=self.produced).filter(|id| !self.has_ended(*id)).take(10).collect();
+        format!("{} produced, without an end: {open:?}", self.produced)
+    }
+}

@@ -1,0 +1,1006 @@
+//! Members that drive the real lane against the cluster, and everything that goes wrong on the way.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::rc::Rc;
+use std::time::Duration;
+
+use redrive_core::headers::{
+    self, Dialect, Due, Failed, Owner, Place, ReadContext, Reading, Stamp, Stop,
+};
+use redrive_core::lane::{
+    Action, Assigned, Event as Told, Fate, Hop, Item, Lane, LaneConfig, LaneKind, Next, Order,
+    Slots,
+};
+use redrive_core::offsets::{Block, BlockId};
+use redrive_core::{
+    Backoff, Delayed, Delivery, Draw, Exponential, Failure, Flow, InMemory, InPlace, Incident,
+    Origin, Policy, Random, Reason, RecordView, Strategy, Tier, Timestamp,
+};
+
+use crate::cluster::{Cluster, Committed, Partition, Record};
+use crate::ledger::Ledger;
+use crate::rng::Rng;
+
+const GROUP: &str = "billing";
+const CLUSTER: &str = "sim";
+const MEMBERS: usize = 3;
+const PARTITIONS: usize = 2;
+/// Where the members' clocks stand when all begins.
+const EPOCH: i64 = 1_700_000_000_000;
+/// How long retry topics keep records, where they do not for ever.
+const RETENTION: Duration = Duration::from_secs(30);
+
+type Hops = Rc<Outgoing>;
+
+/// A record on its way to its next stop.
+#[derive(Debug, PartialEq, Eq)]
+struct Outgoing {
+    /// None is the dead-letter topic.
+    to: Option<Partition>,
+    headers: Vec<(String, Vec<u8>)>,
+}
+
+/// Which lane of which life of which member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Token {
+    member: usize,
+    at: Partition,
+    generation: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Landing {
+    /// It arrives, and the member is told.
+    Fine,
+    /// It arrives, but the member is told that it did not.
+    AckLost,
+    /// It does not arrive.
+    Failed,
+}
+
+#[derive(Debug)]
+enum Event {
+    Produce,
+    Deliver(Token),
+    Ran { token: Token, offset: i64, record: Rc<Record>, in_place: InPlace },
+    PublishLands { token: Token, offset: i64, id: u64, out: Hops, landing: Landing },
+    Refetched { token: Token, ticket: u64, ranges: Vec<Range<i64>>, fine: bool },
+    StoreLands { token: Token, block: Block, landing: Landing },
+    CommitLands { token: Token, offset: i64, metadata: String, covered: usize, landing: Landing },
+    Wake(Token),
+    GoOn(Token),
+    Noticed(Token),
+    Crash,
+    Start(usize),
+    Detected,
+    Rebalance,
+    Jump,
+    Retain,
+}
+
+struct MemberLane {
+    lane: Lane<Rc<Record>, Hops>,
+    generation: u64,
+    is_paused: bool,
+    is_delivering: bool,
+    wake_at: Option<i64>,
+    running: BTreeMap<i64, u64>,
+    /// Records that were settled since the last commit that was accepted.
+    settled: Vec<u64>,
+    /// Whom the partition goes to when it is drained.
+    drains_to: Option<usize>,
+    /// How many of the settled records the commit in the making speaks of.
+    covering: Option<usize>,
+}
+
+struct Member {
+    is_alive: bool,
+    skew: i64,
+    slots: Slots,
+    lanes: BTreeMap<Partition, MemberLane>,
+}
+
+/// How often each rare thing happened.
+pub type Stats = BTreeMap<&'static str, u64>;
+
+pub struct World {
+    rng: Rng,
+    time: i64,
+    events: BTreeMap<(i64, u64), Event>,
+    sequence: u64,
+    cluster: Cluster,
+    flow: Flow,
+    lane_config: LaneConfig,
+    members: Vec<Member>,
+    pub ledger: Ledger,
+    pub stats: Stats,
+    to_produce: u64,
+    faults_until: i64,
+    /// How hostile this world is: once in so many.
+    fault_rate: u64,
+    orphans: BTreeSet<Partition>,
+    fresh_slots: Slots,
+}
+
+impl World {
+    pub fn new(seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let retention = rng.one_in(4).then_some(RETENTION);
+        let flow = flow(&mut rng, retention.is_some());
+        let order = if rng.one_in(5) { Order::Partition } else { Order::None };
+        let lane_config = LaneConfig {
+            order,
+            index_limit: *rng.pick(&[8, 20, 1000]),
+            byte_budget: *rng.pick(&[0, 1500, 1 << 20]),
+            ready_limit: *rng.pick(&[3, 16, 200]),
+            lead: Duration::from_millis(*rng.pick(&[0, 50, 2000])),
+            commit_every: Duration::from_millis(*rng.pick(&[50, 1000])),
+            metadata_chars: *rng.pick(&[40, 42, 4096]),
+            retention,
+            ..LaneConfig::new(LaneKind::Source, CLUSTER)
+        };
+        let slots = Slots::new(*rng.pick(&[1usize, 3, 20]));
+        let slots = if rng.one_in(5) { slots.with_retry_rate(50) } else { slots };
+        let fault_rate = *rng.pick(&[20, 60, 1_000_000_000]);
+        let members = (0..MEMBERS).map(|_| Member {
+            is_alive: true,
+            skew: EPOCH,
+            slots: slots.clone(),
+            lanes: BTreeMap::new(),
+        });
+        let mut world = World {
+            members: members.collect(),
+            time: 0,
+            events: BTreeMap::new(),
+            sequence: 0,
+            cluster: Cluster::default(),
+            ledger: Ledger::default(),
+            stats: Stats::new(),
+            to_produce: 200,
+            faults_until: 30_000,
+            orphans: BTreeSet::new(),
+            fresh_slots: slots,
+            flow,
+            lane_config,
+            fault_rate,
+            rng,
+        };
+        for member in 0..MEMBERS {
+            world.members[member].skew += world.rng.range(-200, 200);
+        }
+        for at in world.partitions() {
+            world.cluster.logs.entry(at).or_default();
+            let member = world.rng.below(MEMBERS);
+            world.assign(member, at);
+        }
+        world.after(0, Event::Produce);
+        if fault_rate < 1_000_000 {
+            world.after(500, Event::Crash);
+            world.after(800, Event::Jump);
+        }
+        world.after(300, Event::Rebalance);
+        world.after(1000, Event::Retain);
+        world
+    }
+
+    fn partitions(&self) -> Vec<Partition> {
+        let relayed = matches!(self.flow.strategy(), Strategy::DelayThenRetry { .. });
+        let topics = 1 + self.flow.strategy().tiers().len() + usize::from(relayed);
+        (0..topics).flat_map(|topic| (0..PARTITIONS).map(move |it| (topic, it))).collect()
+    }
+
+    /// Runs until nothing is left to do. Fails where a promise is broken.
+    pub fn run(&mut self) -> Result<(), String> {
+        let mut steps = 0u64;
+        while let Some((key, event)) = self.events.pop_first() {
+            self.time = key.0;
+            self.handle(event);
+            if let Some(broken) = self.ledger.broken.take() {
+                return Err(format!("at {} ms: {broken}", self.time));
+            }
+            steps += 1;
+            if steps > 400_000 {
+                return Err(format!(
+                    "no end after {steps} steps, at {} ms: {}",
+                    self.time,
+                    self.ledger.open()
+                ));
+            }
+            if self.time > self.faults_until
+                && self.to_produce == 0
+                && self.ledger.is_complete()
+                && self.is_idle()
+            {
+                self.stats.entry("steps").and_modify(|it| *it += steps).or_insert(steps);
+                return Ok(());
+            }
+        }
+        Err("everything came to a halt".to_owned())
+    }
+
+    /// Whether nothing is pending anywhere.
+    fn is_idle(&self) -> bool {
+        let settled = |at: &Partition, lane: &MemberLane| {
+            lane.lane.commit_point() >= self.cluster.logs[at].end && lane.drains_to.is_none()
+        };
+        let owned: usize =
+            self.members.iter().filter(|it| it.is_alive).map(|it| it.lanes.len()).sum();
+        owned == self.partitions().len()
+            && self.members.iter().all(|it| it.lanes.iter().all(|(at, lane)| settled(at, lane)))
+    }
+
+    fn count(&mut self, what: &'static str) {
+        *self.stats.entry(what).or_default() += 1;
+    }
+
+    fn after(&mut self, delay: i64, event: Event) {
+        self.sequence += 1;
+        self.events.insert((self.time + delay.max(0), self.sequence), event);
+    }
+
+    fn is_calm(&self) -> bool {
+        self.time > self.faults_until
+    }
+
+    fn fault(&mut self) -> bool {
+        !self.is_calm() && self.rng.one_in(self.fault_rate)
+    }
+
+    fn clock(&self, member: usize) -> Timestamp {
+        Timestamp::from_millis(self.time + self.members[member].skew)
+    }
+
+    fn kind(&self, at: Partition) -> LaneKind {
+        let tiers = self.flow.strategy().tiers().len();
+        match self.flow.strategy() {
+            _ if at.0 == 0 => LaneKind::Source,
+            Strategy::DelayThenRetry { .. } if at.0 <= tiers => LaneKind::Relay,
+            _ => LaneKind::Retry,
+        }
+    }
+
+    // ----- membership
+
+    fn assign(&mut self, member: usize, at: Partition) {
+        self.orphans.remove(&at);
+        // It may still have the lane of a life in which it was deposed.
+        if let Some(old) = self.members[member].lanes.get(&at).map(|it| it.generation) {
+            self.lose(Token { member, at, generation: old });
+        }
+        self.cluster.generation += 1;
+        let generation = self.cluster.generation;
+        self.cluster.owners.insert(at, (member, generation));
+        let log = &self.cluster.logs[&at];
+        let committed = self.cluster.offsets.get(&at).cloned();
+        let metadata = committed.as_ref().map(|it| it.metadata.clone()).unwrap_or_default();
+        let assigned = Assigned {
+            committed: committed.map(|it| it.offset),
+            metadata: &metadata,
+            log_start: log.start,
+            log_end: log.end,
+            start: log.start,
+        };
+        let config = LaneConfig { kind: self.kind(at), ..self.lane_config.clone() };
+        let blocks = &self.cluster.blocks;
+        let stored: Vec<BlockId> = blocks.keys().filter(|it| it.0 == at).map(|it| it.1).collect();
+        let now = self.clock(member);
+        let lane =
+            Lane::assigned(config, &assigned, now, stored, |id| blocks.get(&(at, id)).cloned());
+        let lane = match lane {
+            Ok(lane) => lane,
+            Err(error) => {
+                self.ledger.broken = Some(format!("a map of our own is refused: {error}"));
+                return;
+            }
+        };
+        let lane = MemberLane {
+            lane,
+            generation,
+            is_paused: false,
+            is_delivering: false,
+            wake_at: None,
+            running: BTreeMap::new(),
+            settled: Vec::new(),
+            drains_to: None,
+            covering: None,
+        };
+        self.members[member].lanes.insert(at, lane);
+        self.deliver_soon(at);
+        self.perform(Token { member, at, generation });
+    }
+
+    /// The lane, if it is still the one that is meant.
+    fn lane(&mut self, token: Token) -> Option<(&mut MemberLane, &mut Slots)> {
+        let member = &mut self.members[token.member];
+        let lane =
+            member.lanes.get_mut(&token.at).filter(|it| it.generation == token.generation)?;
+        Some((lane, &mut member.slots))
+    }
+
+    /// Gives the lane something, and carries out what it asks for.
+    fn feed(
+        &mut self,
+        token: Token,
+        input: impl FnOnce(&mut Lane<Rc<Record>, Hops>, Timestamp, &mut Slots),
+    ) {
+        let now = self.clock(token.member);
+        if let Some((lane, slots)) = self.lane(token) {
+            input(&mut lane.lane, now, slots);
+            self.perform(token);
+        }
+    }
+
+    fn deliver_soon(&mut self, at: Partition) {
+        let Some((member, generation)) = self.cluster.owners.get(&at).copied() else {
+            return;
+        };
+        let token = Token { member, at, generation };
+        let delay = self.rng.range(1, 20);
+        if let Some((lane, _)) = self.lane(token)
+            && !lane.is_delivering
+            && !lane.is_paused
+        {
+            lane.is_delivering = true;
+            self.after(delay, Event::Deliver(token));
+        }
+    }
+
+    /// Whoever has the partition's lane is not its owner any more; what it did since its last commit may be done again.
+    fn forgive(&mut self, member: usize, at: Partition) {
+        if let Some(lane) = self.members[member].lanes.get(&at) {
+            self.ledger.may_run_again(lane.running.values().chain(&lane.settled).copied());
+        }
+    }
+
+    fn crash(&mut self, member: usize) {
+        self.count("crash");
+        let lanes: Vec<_> =
+            self.members[member].lanes.iter().map(|(at, lane)| (*at, lane.generation)).collect();
+        for (at, generation) in lanes {
+            self.forgive(member, at);
+            if self.cluster.is_owner(at, member, generation) {
+                self.orphans.insert(at);
+            }
+        }
+        self.members[member].lanes.clear();
+        self.members[member].is_alive = false;
+        self.members[member].slots = self.fresh_slots.clone();
+        let (back, noticed) = (self.rng.range(10, 3000), self.rng.range(10, 2000));
+        self.after(back, Event::Start(member));
+        self.after(noticed, Event::Detected);
+    }
+
+    fn give_orphans_a_home(&mut self) {
+        let alive: Vec<_> = (0..MEMBERS).filter(|it| self.members[*it].is_alive).collect();
+        if alive.is_empty() {
+            return;
+        }
+        for at in std::mem::take(&mut self.orphans) {
+            let member = *self.rng.pick(&alive);
+            self.assign(member, at);
+        }
+    }
+
+    fn rebalance(&mut self) {
+        let alive: Vec<_> = (0..MEMBERS).filter(|it| self.members[*it].is_alive).collect();
+        let at = *self.rng.pick(&self.partitions());
+        let Some((owner, generation)) = self.cluster.owners.get(&at).copied() else {
+            return;
+        };
+        let others: Vec<_> = alive.into_iter().filter(|it| *it != owner).collect();
+        if others.is_empty() || self.orphans.contains(&at) {
+            return;
+        }
+        let to = *self.rng.pick(&others);
+        let token = Token { member: owner, at, generation };
+        let is_draining = self.lane(token).is_none_or(|(lane, _)| lane.drains_to.is_some());
+        if is_draining || self.members[to].lanes.contains_key(&at) {
+            return;
+        }
+        if self.fault() || (!self.is_calm() && self.fault_rate < 1000 && self.rng.one_in(3)) {
+            // A member that does not notice that it was deposed goes on for a while.
+            self.count("deposed unnoticed");
+            self.forgive(owner, at);
+            let noticed = self.rng.range(1, 3000);
+            self.after(noticed, Event::Noticed(token));
+            self.assign(to, at);
+        } else {
+            self.count("rebalance");
+            let limit = Duration::from_millis(self.rng.range(1, 500).unsigned_abs());
+            if let Some((lane, _)) = self.lane(token) {
+                lane.drains_to = Some(to);
+            }
+            self.feed(token, |lane, now, slots| lane.drain(now.after(limit), now, slots));
+        }
+    }
+
+    // ----- events
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Produce => self.produce(),
+            Event::Deliver(token) => self.deliver(token),
+            Event::Ran { token, offset, record, in_place } => {
+                self.ran(token, offset, &record, in_place)
+            }
+            Event::PublishLands { token, offset, id, out, landing } => {
+                self.publish_lands(token, offset, id, &out, landing)
+            }
+            Event::Refetched { token, ticket, ranges, fine } => {
+                self.refetched(token, ticket, &ranges, fine)
+            }
+            Event::StoreLands { token, block, landing } => {
+                if landing != Landing::Failed {
+                    self.cluster.blocks.insert((token.at, block.id), block.bytes);
+                }
+                self.feed(token, |lane, now, slots| match landing {
+                    Landing::Fine => lane.stored(block.id, now, slots),
+                    _ => lane.commit_failed(now, slots),
+                });
+                if landing != Landing::Fine
+                    && let Some((lane, _)) = self.lane(token)
+                {
+                    lane.covering = None;
+                }
+            }
+            Event::CommitLands { token, offset, metadata, covered, landing } => {
+                self.commit_lands(token, offset, metadata, covered, landing);
+            }
+            Event::Wake(token) => {
+                let time = self.time;
+                if let Some((lane, _)) = self.lane(token)
+                    && lane.wake_at.is_some_and(|it| it <= time)
+                {
+                    lane.wake_at = None;
+                    self.feed(token, |lane, now, slots| lane.tick(now, slots));
+                }
+            }
+            Event::GoOn(token) => self.feed(token, |lane, now, slots| lane.resume(now, slots)),
+            Event::Noticed(token) => self.lose(token),
+            Event::Crash => {
+                let member = self.rng.below(MEMBERS);
+                if !self.is_calm() {
+                    if self.members[member].is_alive {
+                        self.crash(member);
+                    }
+                    let next = self.rng.range(500, 6000);
+                    self.after(next, Event::Crash);
+                }
+            }
+            Event::Start(member) => {
+                self.members[member].is_alive = true;
+                self.give_orphans_a_home();
+            }
+            Event::Detected => self.give_orphans_a_home(),
+            Event::Rebalance => {
+                self.rebalance();
+                if !self.is_calm() {
+                    let next = self.rng.range(100, 4000);
+                    self.after(next, Event::Rebalance);
+                }
+            }
+            Event::Retain => {
+                if let Some(retention) = self.lane_config.retention {
+                    let oldest = self.time + EPOCH
+                        - i64::try_from(retention.as_millis()).unwrap_or(i64::MAX);
+                    for at in self.partitions().into_iter().filter(|it| it.0 > 0) {
+                        self.cluster.retain(at, oldest);
+                    }
+                    self.after(1000, Event::Retain);
+                }
+            }
+            Event::Jump => {
+                if !self.is_calm() {
+                    self.count("clock jump");
+                    let member = self.rng.below(MEMBERS);
+                    self.members[member].skew = EPOCH + self.rng.range(-3000, 3000);
+                    let next = self.rng.range(500, 5000);
+                    self.after(next, Event::Jump);
+                }
+            }
+        }
+    }
+
+    fn lose(&mut self, token: Token) {
+        if let Some((lane, slots)) = self.lane(token) {
+            lane.lane.lose(slots);
+            self.members[token.member].lanes.remove(&token.at);
+            self.poke(token.member);
+        }
+    }
+
+    /// The member's other lanes may use slots that were given back.
+    fn poke(&mut self, member: usize) {
+        let lanes: Vec<_> =
+            self.members[member].lanes.iter().map(|(at, lane)| (*at, lane.generation)).collect();
+        for (at, generation) in lanes {
+            self.feed(Token { member, at, generation }, |lane, now, slots| lane.tick(now, slots));
+        }
+    }
+
+    fn produce(&mut self) {
+        for _ in 0..self.rng.range(1, 20).unsigned_abs().min(self.to_produce) {
+            self.to_produce -= 1;
+            let id = self.ledger.produce();
+            let at = (0, self.rng.below(PARTITIONS));
+            let now = self.time + EPOCH;
+            self.cluster.append(
+                at,
+                id,
+                vec![("trace".to_owned(), id.to_string().into_bytes())],
+                now,
+                &mut self.rng,
+            );
+            self.deliver_soon(at);
+        }
+        if self.to_produce > 0 {
+            let next = self.rng.range(1, 1500);
+            self.after(next, Event::Produce);
+        }
+    }
+
+    fn deliver(&mut self, token: Token) {
+        let batch = 1 + self.rng.below(30);
+        let Some((lane, _)) = self.lane(token) else {
+            return;
+        };
+        lane.is_delivering = false;
+        if lane.is_paused || lane.drains_to.is_some() {
+            return;
+        }
+        let position = lane.lane.position();
+        let log = &self.cluster.logs[&token.at];
+        let records: Vec<_> =
+            log.records.range(position..).take(batch).map(|it| (*it.0, it.1.clone())).collect();
+        let end = log.end;
+        if records.is_empty() && position < end {
+            self.feed(token, |lane, now, slots| lane.passed(end, now, slots));
+        }
+        for (offset, record) in &records {
+            let item = self.item(token.at, *offset, record);
+            self.feed(token, |lane, now, slots| lane.fetched(item, now, slots));
+        }
+        if self.lane(token).is_some_and(|(lane, _)| lane.lane.position() < end) {
+            self.deliver_soon(token.at);
+        }
+    }
+
+    fn read<'a>(&self, at: Partition, record: &'a Record) -> Reading<'a> {
+        let place = match (at.0, self.flow.strategy().tiers().get(at.0.wrapping_sub(1))) {
+            (0, _) => Place::Source,
+            (tier, Some(it)) => {
+                Place::Tier { index: u32::try_from(tier - 1).unwrap_or(0), delay: it.delay }
+            }
+            (_, None) => Place::Retry,
+        };
+        let timestamp = Timestamp::from_millis(record.appended_at);
+        let context = ReadContext { group: GROUP, place, dialect: Dialect::Native, timestamp };
+        headers::read(&record.headers(), None, &context)
+    }
+
+    fn item(&self, at: Partition, offset: i64, record: &Rc<Record>) -> Item<Rc<Record>> {
+        let reading = self.read(at, record);
+        let (due, is_dated, fate) = match (reading.due, reading.owner) {
+            (_, Owner::AnotherGroup) => (Timestamp::default(), false, Fate::Settle),
+            (Due::Now, _) => (Timestamp::default(), false, Fate::Run),
+            (Due::At(due), _) => (due, true, Fate::Run),
+            (Due::Unreadable(_), _) => {
+                (Timestamp::default(), false, Fate::DeadLetter(Reason::Header))
+            }
+        };
+        Item {
+            offset,
+            due,
+            is_dated,
+            priority: 0,
+            appended_at: Timestamp::from_millis(record.appended_at),
+            fate,
+            bytes: record.bytes,
+            payload: record.clone(),
+        }
+    }
+
+    fn ran(&mut self, token: Token, offset: i64, record: &Rc<Record>, in_place: InPlace) {
+        // A handler's success is a fact, whoever hears of it.
+        let succeeded = self.ledger.succeeds(record.id, &mut self.rng);
+        if succeeded {
+            self.ledger.done(record.id);
+        }
+        if self.lane(token).is_none() {
+            return;
+        }
+        let next =
+            if succeeded { Next::Settle } else { self.decide(token, offset, record, in_place) };
+        if let Some((lane, _)) = self.lane(token) {
+            lane.running.remove(&offset);
+            if next == Next::Settle {
+                lane.settled.push(record.id);
+            } else if matches!(next, Next::Publish(_)) {
+                lane.running.insert(offset, record.id);
+            }
+        }
+        self.feed(token, |lane, now, slots| lane.finished(offset, next, now, slots));
+        self.poke(token.member);
+    }
+
+    /// What the real decision says, with the real headers.
+    fn decide(
+        &mut self,
+        token: Token,
+        offset: i64,
+        record: &Rc<Record>,
+        in_place: InPlace,
+    ) -> Next<Hops> {
+        let now = self.clock(token.member);
+        let failure = self.ledger.failure(record.id, &mut self.rng);
+        let reading = self.read(token.at, record);
+        let headers = record.headers();
+        let view = RecordView { topic: "orders", headers: &headers, ..RecordView::default() };
+        let delivery = Delivery { record: view, state: &reading.state, in_place };
+        if self.fault() {
+            self.count("stop");
+            return Next::Stop;
+        }
+        let draw = Draw::Seed(self.rng.next());
+        let verdict = self.flow.decide(&delivery, &Incident::from(&failure), now, draw);
+        let (to, stop) = match verdict.action {
+            redrive_core::Action::RunAgain { wait, in_place } => {
+                return Next::RunAgain { wait, in_place };
+            }
+            redrive_core::Action::Publish { topic, due, .. } => {
+                let tiers = self.flow.strategy().tiers();
+                let tier = tiers.iter().position(|it| it.topic == *topic).unwrap_or(0);
+                (
+                    Some((tier + 1, token.at.1)),
+                    Stop::Tier { due, delay: tiers[tier].delay, forward_to: None },
+                )
+            }
+            redrive_core::Action::DeadLetter { reason, .. } => {
+                (None, Stop::DeadLetter { reason, follows: None })
+            }
+            redrive_core::Action::Drop { .. } => {
+                self.ledger.dropped(record.id);
+                return Next::Settle;
+            }
+            redrive_core::Action::Stop { .. } => {
+                self.count("stop");
+                return Next::Stop;
+            }
+            _ => return Next::Settle,
+        };
+        if verdict.state.overall > self.flow.max_overall_attempts() {
+            self.ledger.broken =
+                Some(format!("record {} was published {} times", record.id, verdict.state.overall));
+        }
+        let origin = reading.origin.unwrap_or(Origin {
+            topic: "orders",
+            partition: partition(token.at),
+            offset,
+        });
+        let stamp = Stamp {
+            group: GROUP,
+            origin,
+            produced_at: None,
+            from: ("orders", partition(token.at), offset),
+            state: &verdict.state,
+            hop: reading.hop + 1,
+            epoch: None,
+            redriven: 0,
+            failure: Some(Failed { failure: &failure, at: now }),
+            stop,
+            now,
+        };
+        let written = headers::write(&headers, &stamp, Dialect::Native);
+        let headers = written
+            .iter()
+            .map(|it| (it.name.to_owned(), it.value.unwrap_or_default().to_vec()))
+            .collect();
+        Next::Publish(Rc::new(Outgoing { to, headers }))
+    }
+
+    fn publish_lands(&mut self, token: Token, offset: i64, id: u64, out: &Hops, landing: Landing) {
+        if landing != Landing::Failed {
+            let now = self.time + EPOCH;
+            match out.to {
+                Some(at) => {
+                    self.cluster.append(at, id, out.headers.clone(), now, &mut self.rng);
+                    self.deliver_soon(at);
+                }
+                None => self.ledger.dead_lettered(id),
+            }
+            let is_owner = self.cluster.is_owner(token.at, token.member, token.generation);
+            if self.lane(token).is_none() || !is_owner {
+                self.count("late publish");
+                self.ledger.may_run_again([id]);
+            }
+        }
+        if landing == Landing::AckLost {
+            self.count("lost acknowledgement");
+            self.ledger.may_run_again([id]);
+        }
+        if landing == Landing::Fine
+            && let Some((lane, _)) = self.lane(token)
+        {
+            lane.running.remove(&offset);
+            lane.settled.push(id);
+        }
+        self.feed(token, |lane, now, slots| match landing {
+            Landing::Fine => lane.published(offset, now, slots),
+            _ => lane.publish_failed(offset, now, slots),
+        });
+        self.poke(token.member);
+    }
+
+    fn refetched(&mut self, token: Token, ticket: u64, ranges: &[Range<i64>], fine: bool) {
+        if !fine {
+            self.count("failed refetch");
+            self.feed(token, |lane, now, slots| lane.refetch_failed(ticket, now, slots));
+            return;
+        }
+        self.count("refetch");
+        for range in ranges {
+            let log = &self.cluster.logs[&token.at];
+            let records: Vec<_> =
+                log.records.range(range.clone()).map(|it| (*it.0, it.1.clone())).collect();
+            for (offset, record) in records {
+                let item = self.item(token.at, offset, &record);
+                self.feed(token, |lane, now, slots| lane.refetched(item, now, slots));
+            }
+        }
+        self.feed(token, |lane, now, slots| lane.refetch_done(ticket, now, slots));
+    }
+
+    fn commit_lands(
+        &mut self,
+        token: Token,
+        offset: i64,
+        metadata: String,
+        covered: usize,
+        landing: Landing,
+    ) {
+        let is_owner = self.cluster.is_owner(token.at, token.member, token.generation);
+        if !is_owner {
+            self.count("refused commit");
+            self.lose(token);
+            return;
+        }
+        if landing != Landing::Failed {
+            self.cluster.offsets.insert(token.at, Committed { offset, metadata });
+        }
+        if let Some((lane, _)) = self.lane(token)
+            && landing == Landing::Fine
+        {
+            lane.settled.drain(..covered);
+        }
+        if landing != Landing::Fine {
+            self.count("failed commit");
+        }
+        self.feed(token, |lane, now, slots| match landing {
+            Landing::Fine => lane.committed(now, slots),
+            _ => lane.commit_failed(now, slots),
+        });
+    }
+
+    // ----- actions
+
+    fn landing(&mut self) -> Landing {
+        match (self.fault(), self.rng.one_in(2)) {
+            (false, _) => Landing::Fine,
+            (true, true) => Landing::AckLost,
+            (true, false) => Landing::Failed,
+        }
+    }
+
+    fn perform(&mut self, token: Token) {
+        loop {
+            let now = self.clock(token.member);
+            let Some((lane, slots)) = self.lane(token) else {
+                return;
+            };
+            let Some(action) = lane.lane.next_action() else {
+                let wake = lane.lane.next_wakeup(now, slots);
+                self.wake_at(token, wake, now);
+                break;
+            };
+            self.carry_out(token, action);
+        }
+        let limits = &self.lane_config;
+        let (index, ready, budget) = (limits.index_limit, limits.ready_limit, limits.byte_budget);
+        if self.lane(token).is_some_and(|(lane, _)| lane.lane.is_folded()) {
+            self.count("folded");
+        }
+        if let Some((lane, _)) = self.lane(token) {
+            let (records, bytes) = lane.lane.held();
+            let is_source = token.at.0 == 0;
+            // A source's batch that is on its way when it is paused still comes.
+            let slack = if is_source { 40 } else { 1 };
+            if records > index + ready + slack || bytes > 2 * budget + 400 * (slack + ready) {
+                self.ledger.broken =
+                    Some(format!("{records} records and {bytes} bytes are in memory"));
+            }
+        }
+    }
+
+    fn wake_at(&mut self, token: Token, wake: Option<Timestamp>, now: Timestamp) {
+        let Some(wake) = wake else {
+            return;
+        };
+        if wake <= now {
+            self.ledger.broken = Some("a lane wants to be woken at once, for ever".to_owned());
+        }
+        let at = self.time + (wake.as_millis() - now.as_millis());
+        if let Some((lane, _)) = self.lane(token)
+            && lane.wake_at.is_none_or(|it| at < it)
+        {
+            lane.wake_at = Some(at);
+            let delay = at - self.time;
+            self.after(delay, Event::Wake(token));
+        }
+    }
+
+    fn carry_out(&mut self, token: Token, action: Action<Rc<Record>, Hops>) {
+        match action {
+            Action::Run { offset, payload, in_place } => {
+                let due = self.item(token.at, offset, &payload).due;
+                let clock = self.clock(token.member);
+                if !self.cluster.is_owner(token.at, token.member, token.generation) {
+                    // A member that was deposed without noticing it.
+                    self.ledger.may_run_again([payload.id]);
+                }
+                self.ledger.run(payload.id, due, clock);
+                let time = if self.rng.one_in(40) {
+                    self.rng.range(100, 3000)
+                } else {
+                    self.rng.range(1, 30)
+                };
+                if let Some((lane, _)) = self.lane(token) {
+                    lane.running.insert(offset, payload.id);
+                }
+                self.after(time, Event::Ran { token, offset, record: payload, in_place });
+            }
+            Action::Publish { offset, payload, hop } => {
+                let out = match hop {
+                    Hop::Verdict(out) => out,
+                    Hop::DeadLetter(_) => Rc::new(Outgoing { to: None, headers: Vec::new() }),
+                    Hop::Relay => {
+                        self.count("relay");
+                        let retry = self.flow.strategy().tiers().len() + 1;
+                        let to = Some((retry, token.at.1));
+                        Rc::new(Outgoing { to, headers: payload.headers.clone() })
+                    }
+                    Hop::Reappend => {
+                        self.count("re-append");
+                        Rc::new(Outgoing { to: Some(token.at), headers: payload.headers.clone() })
+                    }
+                };
+                if let Some((lane, _)) = self.lane(token) {
+                    lane.running.insert(offset, payload.id);
+                }
+                let (delay, landing) = (self.rng.range(1, 40), self.landing());
+                self.after(
+                    delay,
+                    Event::PublishLands { token, offset, id: payload.id, out, landing },
+                );
+            }
+            Action::Fetch { ticket, ranges } => {
+                let is_sorted = ranges.windows(2).all(|pair| pair[0].start <= pair[1].start);
+                if !is_sorted || ranges.iter().any(Range::is_empty) {
+                    self.ledger.broken =
+                        Some(format!("these offsets cannot be asked for: {ranges:?}"));
+                }
+                let (delay, fine) = (self.rng.range(1, 30), !self.fault());
+                self.after(delay, Event::Refetched { token, ticket, ranges, fine });
+            }
+            Action::Store(block) => {
+                self.count("block");
+                if let Some((lane, _)) = self.lane(token) {
+                    lane.covering.get_or_insert(lane.settled.len());
+                }
+                let (delay, landing) = (self.rng.range(1, 300), self.landing());
+                self.after(delay, Event::StoreLands { token, block, landing });
+            }
+            Action::Delete(id) => {
+                self.count("deleted block");
+                self.cluster.blocks.remove(&(token.at, id));
+            }
+            Action::Commit { offset, metadata } => {
+                let covered = self
+                    .lane(token)
+                    .map_or(0, |(lane, _)| lane.covering.take().unwrap_or(lane.settled.len()));
+                let (delay, landing) = (self.rng.range(1, 30), self.landing());
+                self.after(delay, Event::CommitLands { token, offset, metadata, covered, landing });
+            }
+            Action::Pause | Action::Resume => {
+                let is_paused = action == Action::Pause;
+                self.count(if is_paused { "pause" } else { "resume" });
+                if let Some((lane, _)) = self.lane(token) {
+                    lane.is_paused = is_paused;
+                }
+                if !is_paused {
+                    self.deliver_soon(token.at);
+                }
+            }
+            Action::Halted => {
+                let delay = self.rng.range(10, 2000);
+                self.after(delay, Event::GoOn(token));
+            }
+            Action::Drained => self.drained(token),
+            Action::Tell(told) => match told {
+                Told::MapCut(_) => {
+                    self.count("map cut");
+                    self.ledger.is_lenient = true;
+                }
+                // What was deleted may have been settled since the last commit; what was not has no end.
+                Told::Lost(_) => self.count("deleted above the commit point"),
+                other => self.ledger.broken = Some(format!("{other:?}")),
+            },
+        }
+    }
+
+    fn drained(&mut self, token: Token) {
+        let Some((lane, _)) = self.lane(token) else {
+            return;
+        };
+        let to = lane.drains_to;
+        // What is still running will not be heard of.
+        let unheard: Vec<_> = lane.running.values().chain(&lane.settled).copied().collect();
+        self.ledger.may_run_again(unheard);
+        self.members[token.member].lanes.remove(&token.at);
+        match to.filter(|it| self.members[*it].is_alive) {
+            Some(to) => self.assign(to, token.at),
+            None => {
+                self.orphans.insert(token.at);
+                self.give_orphans_a_home();
+            }
+        }
+        self.poke(token.member);
+    }
+}
+
+fn partition(at: Partition) -> i32 {
+    i32::try_from(at.1).unwrap_or(0)
+}
+
+/// A flow with topics and policies by chance. Where topics do not keep records for ever, delays are long.
+fn flow(rng: &mut Rng, is_long: bool) -> Flow {
+    let longest = if is_long { 60_000 } else { 9000 };
+    let millis =
+        |rng: &mut Rng, low, high| Duration::from_millis(rng.range(low, high).unsigned_abs());
+    let (first, second) = (millis(rng, 1, 500), millis(rng, 100, longest));
+    let attempts = rng.small(1, 3);
+    let tiers = vec![
+        Tier::new("orders.retry.1", first).with_attempts(attempts),
+        Tier::new("orders.retry.2", second),
+    ];
+    let strategy = match rng.range(0, 4) {
+        0 => Strategy::Tiers(tiers),
+        1 => Strategy::DelayThenRetry { delays: tiers, retry: "orders.retry".into() },
+        _ => Strategy::Single(Tier::endless("orders.retry")),
+    };
+    let backoff = match rng.range(0, 3) {
+        0 => None,
+        1 => Some(Backoff::from(Random::between(millis(rng, 0, 50), millis(rng, 100, longest)))),
+        _ => Some(Backoff::from(Exponential::new(millis(rng, 1, 300)).with_jitter(0.5))),
+    };
+    let delayed = Delayed { attempts: Some(rng.small(1, 5)), backoff };
+    let mut policy = Policy::default().with_delayed(delayed);
+    if rng.one_in(2) {
+        policy = policy.with_in_memory(
+            InMemory::attempts(rng.small(1, 3)).with_backoff(Backoff::Fixed(millis(rng, 0, 300))),
+        );
+    }
+    if rng.one_in(6) {
+        policy = policy.then(redrive_core::Then::Drop);
+    }
+    Flow::new("orders").with_strategy(strategy).with_default(policy)
+}
+
+/// A failure of a kind that changes now and then, so that identifiers do.
+pub fn failure(rng: &mut Rng) -> Failure {
+    match rng.range(0, 8) {
+        0 => Failure::of_type("shop::Timeout"),
+        1 => Failure::of_status(404),
+        _ => Failure::of_status(503),
+    }
+}
