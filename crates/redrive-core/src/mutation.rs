@@ -35,6 +35,7 @@ pub enum Mutation {
     IgnorePublishFailure,
 }
 
+#[cfg(feature = "mutations")]
 impl Mutation {
     /// All of them.
     pub const ALL: [Mutation; 14] = [

@@ -1,6 +1,6 @@
 //! The lane: one partition's records, from being read to being settled.
 //!
-//! A lane is fed with what happens ([`Lane::fetched`], [`Lane::finished`], [`Lane::published`] …) and asked for what is to
+//! A lane is fed with what happens ([`Lane::fetched`], [`Lane::succeeded`], [`Lane::published`] …) and asked for what is to
 //! be done ([`Lane::next_action`]) and for when to come back ([`Lane::next_wakeup`]). It does nothing itself: it knows no
 //! Kafka, no clock and no handler. The runtime carries its actions out; the simulation does the same with a cluster that
 //! loses acknowledgements, deposes owners and turns clocks back.
@@ -19,6 +19,7 @@
 //! records wait for their due time and never pause because records wait. Lanes of a delay topic do the same, but their run
 //! is a publish to the target: a relay.
 
+mod breaker;
 mod slots;
 mod waiting;
 
@@ -26,12 +27,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 
+pub use breaker::{Breaker, Counted};
 pub use slots::{Class, Slots};
 
 use crate::mutation::{self, Mutation};
 use crate::offsets::{Block, BlockId, MapError, Mark, Progress, Runs, SettledMap};
 use crate::time::Timestamp;
 use crate::verdict::{InPlace, Reason};
+use breaker::Ran;
 use waiting::Waiting;
 
 /// A record on its way through a lane.
@@ -143,10 +146,10 @@ impl LaneConfig {
     }
 }
 
-/// What a finished run asks for. `H` is whatever the driver needs to publish the record.
+/// What the verdict on a failed run asks for. `H` is whatever the driver needs to publish the record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next<H> {
-    /// It is done, or dropped: settle it.
+    /// It is dropped: settle it.
     Settle,
     /// Run it again in place.
     RunAgain {
@@ -293,6 +296,8 @@ struct Active<P, H> {
 enum Stage<H> {
     /// In its handler.
     Running,
+    /// Failed: a verdict is on its way.
+    Judged,
     /// Waiting for a run in place.
     Waiting,
     /// On its way to its next stop.
@@ -503,17 +508,53 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         self.turn(now, slots);
     }
 
-    /// A run has ended.
-    pub fn finished(&mut self, offset: i64, next: Next<H>, now: Timestamp, slots: &mut Slots) {
-        let Some(active) = self.active.get_mut(&offset).filter(|it| it.stage.is_running()) else {
+    /// A run has succeeded.
+    pub fn succeeded(&mut self, offset: i64, now: Timestamp, slots: &mut Slots) {
+        if self.ended(offset, Ran::Fine, now, slots) {
+            self.settle(offset);
+            self.turn(now, slots);
+        }
+    }
+
+    /// A run has failed. Returns whether a verdict is wanted, which [`Lane::judged`] takes. It is not where the partition is
+    /// gone, and where a breaker says that it was nobody's fault: then the record stays in its place.
+    pub fn failed(
+        &mut self,
+        offset: i64,
+        retryable: bool,
+        now: Timestamp,
+        slots: &mut Slots,
+    ) -> bool {
+        let is_wanted = self.ended(offset, Ran::Failed { retryable }, now, slots);
+        if is_wanted && let Some(active) = self.active.get_mut(&offset) {
+            active.stage = Stage::Judged;
+        }
+        is_wanted
+    }
+
+    /// The run's slot is given back. Returns whether the record is still here.
+    fn ended(&mut self, offset: i64, ran: Ran, now: Timestamp, slots: &mut Slots) -> bool {
+        if !self.active.get(&offset).is_some_and(|it| it.stage.is_running()) {
+            return false;
+        }
+        let stays =
+            !mutation::is(Mutation::KeepSlots) && slots.finish(class(self.config.kind), ran, now);
+        if stays && self.phase == Phase::Open {
+            if let Some(active) = self.active.remove(&offset) {
+                self.make_ready(active.item);
+            }
+            self.turn(now, slots);
+            return false;
+        }
+        true
+    }
+
+    /// The verdict on a run that failed.
+    pub fn judged(&mut self, offset: i64, next: Next<H>, now: Timestamp, slots: &mut Slots) {
+        let is_judged = |it: &&mut Active<P, H>| matches!(it.stage, Stage::Judged);
+        let Some(active) = self.active.get_mut(&offset).filter(is_judged) else {
             return;
         };
-        if !mutation::is(Mutation::KeepSlots) {
-            slots.give_back(class(self.config.kind));
-        }
-        if self.phase == Phase::Closed {
-            return;
-        }
         match next {
             Next::Settle => self.settle(offset),
             Next::RunAgain { wait, in_place } => {
@@ -634,8 +675,8 @@ impl<P: Clone, H: Clone> Lane<P, H> {
     }
 
     /// The partition is gone already: nothing may be committed any more, and results do not count.
-    pub fn lose(&mut self, slots: &mut Slots) {
-        self.close(slots);
+    pub fn lose(&mut self, now: Timestamp, slots: &mut Slots) {
+        self.close(now, slots);
         self.actions.clear();
     }
 
@@ -733,7 +774,7 @@ impl<P: Clone, H: Clone> Lane<P, H> {
             self.start(now, slots);
         }
         self.tell_wanted(slots);
-        self.flow_control();
+        self.flow_control(slots);
         self.ask_for_fetches(now);
         self.commit(now);
         self.finish_draining(now, slots);
@@ -762,7 +803,7 @@ impl<P: Clone, H: Clone> Lane<P, H> {
                         self.actions.push_back(Action::Run { offset, payload, in_place });
                     }
                 }
-                Stage::Running | Stage::Publishing(_) | Stage::Stopped => {
+                Stage::Running | Stage::Judged | Stage::Publishing(_) | Stage::Stopped => {
                     self.timers.remove(&timer);
                 }
             }
@@ -872,14 +913,18 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         self.wanted = wanted;
     }
 
-    /// A source is paused when more is ready than can run soon.
-    fn flow_control(&mut self) {
+    /// A source is paused when more is ready than can run soon, and while a breaker is open.
+    fn flow_control(&mut self, slots: &Slots) {
         if self.config.kind != LaneKind::Source {
             return;
         }
-        let is_full = self.ready.len() >= self.config.ready_limit
+        // Something must be there to probe with.
+        let is_held_back = slots.is_open() && !self.ready.is_empty();
+        let is_full = is_held_back
+            || self.ready.len() >= self.config.ready_limit
             || self.ready_bytes >= self.config.byte_budget;
-        let is_low = self.ready.len() <= self.config.ready_limit / 2
+        let is_low = !is_held_back
+            && self.ready.len() <= self.config.ready_limit / 2
             && self.ready_bytes <= self.config.byte_budget / 2;
         if is_full && !self.is_paused {
             self.is_paused = true;
@@ -977,18 +1022,18 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         let is_under_way = |it: &Active<P, H>| !matches!(it.stage, Stage::Waiting | Stage::Stopped);
         let is_over = now >= until || !self.active.values().any(is_under_way);
         if is_over && !self.is_dirty && self.committing.is_none() {
-            self.close(slots);
+            self.close(now, slots);
             self.actions.push_back(Action::Drained);
         }
     }
 
-    fn close(&mut self, slots: &mut Slots) {
+    fn close(&mut self, now: Timestamp, slots: &mut Slots) {
         self.phase = Phase::Closed;
         slots.want(class(self.config.kind), self.wanted, 0);
         self.wanted = 0;
         let running = self.active.values().filter(|it| it.stage.is_running()).count();
         for _ in 0..running {
-            slots.give_back(class(self.config.kind));
+            slots.forget(class(self.config.kind), now);
         }
         self.active.clear();
     }

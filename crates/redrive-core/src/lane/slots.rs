@@ -3,6 +3,7 @@
 //! Slots belong to a flow in one process; all its lanes share them. When a million retries are due at once, fresh
 //! records still get their share, and the other way round.
 
+use super::breaker::{Breaker, Ran};
 use crate::time::Timestamp;
 
 /// What a slot is wanted for.
@@ -25,6 +26,7 @@ pub struct Slots {
     /// With a single slot the classes take turns.
     last: Class,
     rate: Option<Rate>,
+    breaker: Option<Breaker>,
 }
 
 impl Slots {
@@ -39,6 +41,7 @@ impl Slots {
             wanting: [0; 2],
             last: Class::Retry,
             rate: None,
+            breaker: None,
         }
     }
 
@@ -64,6 +67,18 @@ impl Slots {
         self
     }
 
+    /// Holds records back while the service behind is down.
+    #[must_use]
+    pub fn with_breaker(mut self, breaker: Breaker) -> Self {
+        self.breaker = Some(breaker);
+        self
+    }
+
+    /// Whether a breaker holds records back.
+    pub fn is_open(&self) -> bool {
+        self.breaker.as_ref().is_some_and(Breaker::is_open)
+    }
+
     /// How many slots there are.
     pub fn total(&self) -> usize {
         self.total
@@ -85,22 +100,43 @@ impl Slots {
         if self.running() >= self.total || !self.is_turn(class) {
             return false;
         }
+        if self.breaker.as_ref().is_some_and(|it| !it.may_start(now)) {
+            return false;
+        }
         if class == Class::Retry && !self.rate.as_mut().is_none_or(|rate| rate.take(now)) {
             return false;
         }
         self.running[index(class)] += 1;
         self.last = class;
+        if let Some(breaker) = &mut self.breaker {
+            breaker.started();
+        }
         true
     }
 
-    pub(super) fn give_back(&mut self, class: Class) {
+    /// Gives a slot back after a run. Returns whether the record is to stay in its place.
+    pub(super) fn finish(&mut self, class: Class, ran: Ran, now: Timestamp) -> bool {
+        self.give_back(class);
+        self.breaker.as_mut().is_some_and(|it| it.finished(ran, now))
+    }
+
+    /// Gives a slot back after a run whose end nobody will hear of.
+    pub(super) fn forget(&mut self, class: Class, now: Timestamp) {
+        self.give_back(class);
+        if let Some(breaker) = &mut self.breaker {
+            breaker.forgotten(now);
+        }
+    }
+
+    fn give_back(&mut self, class: Class) {
         let running = &mut self.running[index(class)];
         *running = running.saturating_sub(1);
     }
 
-    /// When the rate allows the next retry, if it does not now.
+    /// When the rate allows the next retry, or the breaker the next probe, if it does not now.
     pub(super) fn next_allowed(&self, now: Timestamp) -> Option<Timestamp> {
-        self.rate.as_ref().and_then(|rate| rate.next(now))
+        let probe = self.breaker.as_ref().and_then(|it| it.next_probe(now));
+        probe.or_else(|| self.rate.as_ref().and_then(|rate| rate.next(now)))
     }
 
     fn is_turn(&self, class: Class) -> bool {

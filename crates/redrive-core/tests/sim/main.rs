@@ -11,7 +11,7 @@ mod world;
 use world::{Stats, World};
 
 /// What must have happened in a run of some length: a path that is never taken is a hole in the simulation.
-const RARE: [&str; 17] = [
+const RARE: [&str; 18] = [
     "block",
     "clock jump",
     "crash",
@@ -20,6 +20,7 @@ const RARE: [&str; 17] = [
     "failed commit",
     "failed refetch",
     "folded",
+    "held back by a breaker",
     "late publish",
     "lost acknowledgement",
     "pause",

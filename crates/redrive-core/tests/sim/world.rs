@@ -9,8 +9,8 @@ use redrive_core::headers::{
     self, Dialect, Due, Failed, Owner, Place, ReadContext, Reading, Stamp, Stop,
 };
 use redrive_core::lane::{
-    Action, Assigned, Event as Told, Fate, Hop, Item, Lane, LaneConfig, LaneKind, Next, Order,
-    Slots,
+    Action, Assigned, Breaker, Event as Told, Fate, Hop, Item, Lane, LaneConfig, LaneKind, Next,
+    Order, Slots,
 };
 use redrive_core::offsets::{Block, BlockId};
 use redrive_core::{
@@ -121,6 +121,7 @@ pub struct World {
     fault_rate: u64,
     orphans: BTreeSet<Partition>,
     fresh_slots: Slots,
+    has_outage: bool,
 }
 
 impl World {
@@ -142,6 +143,12 @@ impl World {
         };
         let slots = Slots::new(*rng.pick(&[1usize, 3, 20]));
         let slots = if rng.one_in(5) { slots.with_retry_rate(50) } else { slots };
+        let has_outage = rng.one_in(3);
+        let breaker = Breaker::new(0.5)
+            .with_minimum(3)
+            .with_window(Duration::from_secs(2))
+            .with_probe_every(Duration::from_millis(300));
+        let slots = if has_outage { slots.with_breaker(breaker) } else { slots };
         let fault_rate = *rng.pick(&[20, 60, 1_000_000_000]);
         let members = (0..MEMBERS).map(|_| Member {
             is_alive: true,
@@ -161,6 +168,7 @@ impl World {
             faults_until: 30_000,
             orphans: BTreeSet::new(),
             fresh_slots: slots,
+            has_outage,
             flow,
             lane_config,
             fault_rate,
@@ -245,6 +253,11 @@ impl World {
 
     fn fault(&mut self) -> bool {
         !self.is_calm() && self.rng.one_in(self.fault_rate)
+    }
+
+    /// Whether the service behind the handlers is down: for a few seconds, in some worlds.
+    fn is_down(&self) -> bool {
+        self.has_outage && (8_000..12_000).contains(&self.time)
     }
 
     fn clock(&self, member: usize) -> Timestamp {
@@ -503,8 +516,9 @@ impl World {
     }
 
     fn lose(&mut self, token: Token) {
+        let now = self.clock(token.member);
         if let Some((lane, slots)) = self.lane(token) {
-            lane.lane.lose(slots);
+            lane.lane.lose(now, slots);
             self.members[token.member].lanes.remove(&token.at);
             self.poke(token.member);
         }
@@ -603,24 +617,37 @@ impl World {
 
     fn ran(&mut self, token: Token, offset: i64, record: &Rc<Record>, in_place: InPlace) {
         // A handler's success is a fact, whoever hears of it.
-        let succeeded = self.ledger.succeeds(record.id, &mut self.rng);
+        let succeeded = !self.is_down() && self.ledger.succeeds(record.id, &mut self.rng);
         if succeeded {
             self.ledger.done(record.id);
         }
         if self.lane(token).is_none() {
             return;
         }
-        let next =
-            if succeeded { Next::Settle } else { self.decide(token, offset, record, in_place) };
         if let Some((lane, _)) = self.lane(token) {
             lane.running.remove(&offset);
-            if next == Next::Settle {
-                lane.settled.push(record.id);
-            } else if matches!(next, Next::Publish(_)) {
-                lane.running.insert(offset, record.id);
-            }
         }
-        self.feed(token, |lane, now, slots| lane.finished(offset, next, now, slots));
+        if succeeded {
+            if let Some((lane, _)) = self.lane(token) {
+                lane.settled.push(record.id);
+            }
+            self.feed(token, |lane, now, slots| lane.succeeded(offset, now, slots));
+            return self.poke(token.member);
+        }
+        let retryable = self.is_down();
+        let mut is_wanted = false;
+        self.feed(token, |lane, now, slots| is_wanted = lane.failed(offset, retryable, now, slots));
+        if is_wanted {
+            let next = self.decide(token, offset, record, in_place);
+            if let Some((lane, _)) = self.lane(token)
+                && next == Next::Settle
+            {
+                lane.settled.push(record.id);
+            }
+            self.feed(token, |lane, now, slots| lane.judged(offset, next, now, slots));
+        } else {
+            self.count("held back by a breaker");
+        }
         self.poke(token.member);
     }
 
@@ -805,6 +832,7 @@ impl World {
             };
             self.carry_out(token, action);
         }
+        let slots = self.fresh_slots.total();
         let limits = &self.lane_config;
         let (index, ready, budget) = (limits.index_limit, limits.ready_limit, limits.byte_budget);
         if self.lane(token).is_some_and(|(lane, _)| lane.lane.is_folded()) {
@@ -814,7 +842,8 @@ impl World {
             let (records, bytes) = lane.lane.held();
             let is_source = token.at.0 == 0;
             // A source's batch that is on its way when it is paused still comes.
-            let slack = if is_source { 40 } else { 1 };
+            // What a breaker sends back to its place comes on top.
+            let slack = if is_source { 40 } else { 1 } + slots;
             if records > index + ready + slack || bytes > 2 * budget + 400 * (slack + ready) {
                 self.ledger.broken =
                     Some(format!("{records} records and {bytes} bytes are in memory"));
