@@ -16,6 +16,7 @@ pub struct Ledger {
     dead: BTreeSet<u64>,
     dropped: BTreeSet<u64>,
     forgiven: BTreeSet<u64>,
+    started: BTreeSet<(u64, Timestamp)>,
     /// The map could not say all, so that more may run again than is known here.
     pub is_lenient: bool,
     /// A promise that was broken.
@@ -45,6 +46,7 @@ impl Ledger {
 
     pub fn run(&mut self, id: u64, due: Timestamp, clock: Timestamp) {
         *self.runs.entry(id).or_default() += 1;
+        self.started.insert((id, due));
         if clock < due {
             self.broken = Some(format!("record {id} runs at {clock}, but is due at {due}"));
         }
@@ -55,6 +57,11 @@ impl Ledger {
                 "record {id} runs again after its end, without a crash or a lost acknowledgement"
             ));
         }
+    }
+
+    /// Whether a record that waited for this time was not started yet.
+    pub fn is_first_start(&self, id: u64, due: Timestamp) -> bool {
+        due > Timestamp::default() && !self.started.contains(&(id, due))
     }
 
     pub fn done(&mut self, id: u64) {

@@ -1,37 +1,14 @@
 //! The lane in a simulated cluster: crashes, rebalances, deposed owners, lost acknowledgements and clocks that jump, all from
 //! a seed.
 //!
-//! `SIM_SEEDS=100000 SIM_FROM=0 cargo test --release -p redrive-core --test sim` runs as many as asked.
+//! `cargo run --release -p redrive-core --example sim -- --seeds N --from K` runs as many as asked.
 
 mod cluster;
 mod ledger;
 mod rng;
 mod world;
 
-use world::{Stats, World};
-
-/// What must have happened in a run of some length: a path that is never taken is a hole in the simulation.
-const RARE: [&str; 18] = [
-    "block",
-    "clock jump",
-    "crash",
-    "deleted block",
-    "deposed unnoticed",
-    "failed commit",
-    "failed refetch",
-    "folded",
-    "held back by a breaker",
-    "late publish",
-    "lost acknowledgement",
-    "pause",
-    "re-append",
-    "rebalance",
-    "refetch",
-    "refused commit",
-    "relay",
-    "stop",
-];
-const ENOUGH_SEEDS: u64 = 500;
+use world::{ENOUGH_SEEDS, RARE, Stats, World};
 
 #[expect(clippy::disallowed_methods, reason = "how many seeds to run is said from outside")]
 fn number(name: &str, default: u64) -> u64 {
@@ -46,7 +23,7 @@ fn no_promise_is_broken_whatever_happens() {
         let mut world = World::new(seed);
         if let Err(broken) = world.run() {
             panic!(
-                "seed {seed}: {broken}\nagain: SIM_FROM={seed} SIM_SEEDS=1 cargo test -p redrive-core --test sim"
+                "seed {seed}: {broken}\nagain: cargo run --release -p redrive-core --example sim -- --seeds 1 --from {seed}"
             );
         }
         for (what, times) in world.stats {

@@ -28,6 +28,8 @@ const MEMBERS: usize = 3;
 const PARTITIONS: usize = 2;
 /// Where the members' clocks stand when all begins.
 const EPOCH: i64 = 1_700_000_000_000;
+/// How late a record may be while nothing goes wrong: a rebalance with its drain takes that long.
+const LATEST: Duration = Duration::from_secs(2);
 /// How long retry topics keep records, where they do not for ever.
 const RETENTION: Duration = Duration::from_secs(30);
 
@@ -101,6 +103,31 @@ struct Member {
     lanes: BTreeMap<Partition, MemberLane>,
 }
 
+/// What must have happened in a run of some length: a path that is never taken is a hole in the simulation.
+pub const RARE: [&str; 19] = [
+    "block",
+    "changed config",
+    "clock jump",
+    "crash",
+    "deleted block",
+    "deposed unnoticed",
+    "failed commit",
+    "failed refetch",
+    "folded",
+    "held back by a breaker",
+    "late publish",
+    "lost acknowledgement",
+    "pause",
+    "re-append",
+    "rebalance",
+    "refetch",
+    "refused commit",
+    "relay",
+    "stop",
+];
+/// In so many seeds.
+pub const ENOUGH_SEEDS: u64 = 500;
+
 /// How often each rare thing happened.
 pub type Stats = BTreeMap<&'static str, u64>;
 
@@ -122,6 +149,8 @@ pub struct World {
     orphans: BTreeSet<Partition>,
     fresh_slots: Slots,
     has_outage: bool,
+    /// Nothing goes wrong and slots are free: then nothing is late, either.
+    is_roomy: bool,
 }
 
 impl World {
@@ -142,7 +171,8 @@ impl World {
             ..LaneConfig::new(LaneKind::Source, CLUSTER)
         };
         let slots = Slots::new(*rng.pick(&[1usize, 3, 20]));
-        let slots = if rng.one_in(5) { slots.with_retry_rate(50) } else { slots };
+        let has_rate = rng.one_in(5);
+        let slots = if has_rate { slots.with_retry_rate(50) } else { slots };
         let has_outage = rng.one_in(3);
         let breaker = Breaker::new(0.5)
             .with_minimum(3)
@@ -150,6 +180,11 @@ impl World {
             .with_probe_every(Duration::from_millis(300));
         let slots = if has_outage { slots.with_breaker(breaker) } else { slots };
         let fault_rate = *rng.pick(&[20, 60, 1_000_000_000]);
+        let is_roomy = fault_rate > 1_000_000
+            && !has_outage
+            && slots.total() == 20
+            && !has_rate
+            && lane_config.order == Order::None;
         let members = (0..MEMBERS).map(|_| Member {
             is_alive: true,
             skew: EPOCH,
@@ -169,6 +204,7 @@ impl World {
             orphans: BTreeSet::new(),
             fresh_slots: slots,
             has_outage,
+            is_roomy,
             flow,
             lane_config,
             fault_rate,
@@ -483,6 +519,7 @@ impl World {
             }
             Event::Start(member) => {
                 self.members[member].is_alive = true;
+                self.change_config();
                 self.give_orphans_a_home();
             }
             Event::Detected => self.give_orphans_a_home(),
@@ -512,6 +549,18 @@ impl World {
                     self.after(next, Event::Jump);
                 }
             }
+        }
+    }
+
+    /// Delays, attempts and policies change between two starts; topics stay.
+    fn change_config(&mut self) {
+        let is_long = self.lane_config.retention.is_some();
+        let next = flow(&mut self.rng, is_long);
+        let is_same_shape =
+            std::mem::discriminant(next.strategy()) == std::mem::discriminant(self.flow.strategy());
+        if is_same_shape {
+            self.count("changed config");
+            self.flow = next;
         }
     }
 
@@ -876,6 +925,10 @@ impl World {
                 if !self.cluster.is_owner(token.at, token.member, token.generation) {
                     // A member that was deposed without noticing it.
                     self.ledger.may_run_again([payload.id]);
+                }
+                let late = clock.since(due);
+                if self.is_roomy && late > LATEST && self.ledger.is_first_start(payload.id, due) {
+                    self.ledger.broken = Some(format!("record {} runs {late:?} late", payload.id));
                 }
                 self.ledger.run(payload.id, due, clock);
                 let time = if self.rng.one_in(40) {
