@@ -63,8 +63,9 @@ impl fmt::Display for Timestamp {
 
 /// `duration` in whole milliseconds, rounded up and cut to [`MAX_DELAY`].
 fn millis(duration: Duration) -> u64 {
-    let millis = duration.as_nanos().div_ceil(1_000_000);
-    u64::try_from(millis).unwrap_or(MAX_DELAY_MS).min(MAX_DELAY_MS)
+    // In 64 bits: this is on the way of every record.
+    let fraction = u64::from(duration.subsec_nanos().div_ceil(1_000_000));
+    duration.as_secs().saturating_mul(1000).saturating_add(fraction).min(MAX_DELAY_MS)
 }
 
 /// `duration` rounded up to whole microseconds and cut to [`MAX_DELAY`].

@@ -276,6 +276,8 @@ pub struct Lane<P, H> {
     refetch_at: Option<Timestamp>,
     committing: Option<Committing>,
     last_commit: Timestamp,
+    /// When the clock was last looked at.
+    looked_at: Timestamp,
     is_dirty: bool,
     phase: Phase,
     is_paused: bool,
@@ -401,6 +403,7 @@ impl<P: Clone, H: Clone> Lane<P, H> {
             refetch_at: None,
             committing: None,
             last_commit: now,
+            looked_at: now,
             is_dirty: false,
             phase: Phase::Open,
             is_paused: false,
@@ -464,8 +467,7 @@ impl<P: Clone, H: Clone> Lane<P, H> {
                 *slot = Some(item);
             }
         } else if self.waiting.is_scanned(wake, item.offset)
-            && !self.active.contains_key(&item.offset)
-            && !self.ready.contains_key(&(item.priority, item.due, item.offset))
+            && !self.progress.is_pending(item.offset)
             && (mutation::is(Mutation::ScanSettled)
                 || !self.progress.is_settled(item.offset, item.dated()))
         {
@@ -701,12 +703,11 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         };
         let rate = if self.ready.is_empty() { None } else { slots.next_allowed(now) };
         let all = [near, far, timer, commit, drained, rate, self.refetch_at];
-        let first = all.into_iter().flatten().min()?;
-        Some(
-            first
-                .min(now.after(LOOK_EVERY))
-                .max(Timestamp::from_millis(now.as_millis().saturating_add(1))),
-        )
+        // What was due at the last look and could not be done waits for something else to happen.
+        let first = all.into_iter().flatten().filter(|it| *it > self.looked_at).min();
+        let look = now.after(LOOK_EVERY);
+        let soonest = Timestamp::from_millis(now.as_millis().saturating_add(1));
+        Some(first.map_or(look, |it| it.min(look)).max(soonest))
     }
 
     fn is_closed(&self) -> bool {
@@ -768,14 +769,21 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         if self.is_closed() {
             return;
         }
-        self.run_timers(now, slots);
+        self.looked_at = now;
+        if !self.timers.is_empty() {
+            self.run_timers(now, slots);
+        }
         if self.phase == Phase::Open {
-            self.promote(now);
+            if !(self.near.is_empty() && self.waiting.is_empty()) {
+                self.promote(now);
+            }
             self.start(now, slots);
         }
         self.tell_wanted(slots);
         self.flow_control(slots);
-        self.ask_for_fetches(now);
+        if !(self.to_fetch.is_empty() && self.waiting.is_empty()) {
+            self.ask_for_fetches(now);
+        }
         self.commit(now);
         self.finish_draining(now, slots);
     }
@@ -1036,6 +1044,7 @@ impl<P: Clone, H: Clone> Lane<P, H> {
             slots.forget(class(self.config.kind), now);
         }
         self.active.clear();
+        self.committing = None;
     }
 }
 

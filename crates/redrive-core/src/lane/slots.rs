@@ -186,11 +186,9 @@ impl Rate {
         // After a clock that went back, the bucket is not full for ever.
         let empty_at =
             self.empty_at.clamp(now, now.saturating_add(Self::BURST_MICROS + self.cost()));
-        if empty_at > now.saturating_add(Self::BURST_MICROS) {
-            return false;
-        }
-        self.empty_at = empty_at.saturating_add(self.cost());
-        true
+        let is_allowed = empty_at <= now.saturating_add(Self::BURST_MICROS);
+        self.empty_at = if is_allowed { empty_at.saturating_add(self.cost()) } else { empty_at };
+        is_allowed
     }
 
     fn next(&self, now: Timestamp) -> Option<Timestamp> {

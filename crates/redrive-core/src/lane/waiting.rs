@@ -111,6 +111,11 @@ impl<P> Waiting<P> {
         self.folds.iter().map(|it| it.first).chain(scanned).min()
     }
 
+    /// Whether nothing waits, is folded or is being scanned.
+    pub(super) fn is_empty(&self) -> bool {
+        self.far.is_empty() && self.folds.is_empty() && self.scan.is_none()
+    }
+
     /// How many entries there are.
     pub(super) fn len(&self) -> usize {
         self.far.len()

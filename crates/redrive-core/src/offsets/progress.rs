@@ -24,6 +24,8 @@ pub struct Progress {
     early_due: BTreeMap<i64, Timestamp>,
     /// The blocks of the last commits, by stretch; without one where something has changed.
     blocks: BTreeMap<u64, Option<Block>>,
+    /// The stretch that is without one since the last change.
+    last_changed: Option<u64>,
     /// The blocks that are in the state topic.
     stored: BTreeSet<BlockId>,
 }
@@ -54,6 +56,7 @@ impl Progress {
             early_by_due: BTreeSet::new(),
             early_due: BTreeMap::new(),
             blocks: BTreeMap::new(),
+            last_changed: None,
             stored: stored.into_iter().collect(),
         }
     }
@@ -177,6 +180,7 @@ impl Progress {
         let offset = floor.into_iter().fold(self.commit_point(), i64::min);
         self.map.commit_point = offset;
         self.forget_below(offset);
+        self.last_changed = None;
         let (open, early, blocks) = (&self.map.open, &self.map.early, &mut self.blocks);
         let written = self.map.write(cluster, max_chars, |stretch| {
             let slot = blocks.entry(stretch).or_default();
@@ -225,6 +229,10 @@ impl Progress {
     }
 
     fn changed(&mut self, offset: i64) {
-        self.blocks.insert(stretch_of(offset), None);
+        let stretch = stretch_of(offset);
+        if self.last_changed != Some(stretch) {
+            self.last_changed = Some(stretch);
+            self.blocks.insert(stretch, None);
+        }
     }
 }

@@ -52,6 +52,18 @@ impl Runs {
 
     /// Adds an offset; false if it was there.
     pub fn insert(&mut self, offset: i64) -> bool {
+        // Most offsets come behind all others.
+        match self.0.last_entry() {
+            Some(mut last) if *last.get() == offset => {
+                *last.get_mut() = offset + 1;
+                return true;
+            }
+            Some(last) if *last.get() > offset => {}
+            _ => {
+                self.0.insert(offset, offset + 1);
+                return true;
+            }
+        }
         let before = self.0.range_mut(..=offset).next_back();
         let after = |runs: &mut BTreeMap<i64, i64>| runs.remove(&(offset + 1));
         match before {
@@ -90,10 +102,21 @@ impl Runs {
 
     /// Takes an offset out; false if it was not there.
     pub fn remove(&mut self, offset: i64) -> bool {
-        let Some(run) = self.run_of(offset) else {
+        let Some((start, end)) = self.0.range_mut(..=offset).next_back() else {
             return false;
         };
-        self.remove_run(run, offset..offset + 1);
+        let run = *start..*end;
+        if offset >= run.end {
+            return false;
+        }
+        if run.start < offset {
+            *end = offset;
+        } else {
+            self.0.remove(&run.start);
+        }
+        if offset + 1 < run.end {
+            self.0.insert(offset + 1, run.end);
+        }
         true
     }
 

@@ -811,20 +811,27 @@ impl World {
     fn refetched(&mut self, token: Token, ticket: u64, ranges: &[Range<i64>], fine: bool) {
         if !fine {
             self.count("failed refetch");
+            // Some of it may have come before it failed.
+            if let Some(range) = ranges.first().cloned() {
+                self.refetch(token, range.start..range.start + (range.end - range.start + 1) / 2);
+            }
             self.feed(token, |lane, now, slots| lane.refetch_failed(ticket, now, slots));
             return;
         }
         self.count("refetch");
         for range in ranges {
-            let log = &self.cluster.logs[&token.at];
-            let records: Vec<_> =
-                log.records.range(range.clone()).map(|it| (*it.0, it.1.clone())).collect();
-            for (offset, record) in records {
-                let item = self.item(token.at, offset, &record);
-                self.feed(token, |lane, now, slots| lane.refetched(item, now, slots));
-            }
+            self.refetch(token, range.clone());
         }
         self.feed(token, |lane, now, slots| lane.refetch_done(ticket, now, slots));
+    }
+
+    fn refetch(&mut self, token: Token, range: Range<i64>) {
+        let log = &self.cluster.logs[&token.at];
+        let records: Vec<_> = log.records.range(range).map(|it| (*it.0, it.1.clone())).collect();
+        for (offset, record) in records {
+            let item = self.item(token.at, offset, &record);
+            self.feed(token, |lane, now, slots| lane.refetched(item, now, slots));
+        }
     }
 
     fn commit_lands(
