@@ -76,7 +76,8 @@ impl Progress {
         }
         self.pass(offset);
         self.position = offset + 1;
-        if self.map.is_settled(offset, due) {
+        // What the map does not speak of yet is not settled.
+        if offset < self.map.high && self.map.is_settled(offset, due) {
             if let Some(due) = due.filter(|_| self.map.early.contains(offset)) {
                 self.note_early(offset, due);
             }

@@ -28,8 +28,9 @@ const MEMBERS: usize = 3;
 const PARTITIONS: usize = 2;
 /// Where the members' clocks stand when all begins.
 const EPOCH: i64 = 1_700_000_000_000;
-/// How late a record may be while nothing goes wrong: a rebalance with its drain takes that long.
-const LATEST: Duration = Duration::from_secs(2);
+/// How late a record may be while nothing goes wrong: a rebalance with its drain, and the lead, since where few records may be
+/// ready one that comes late waits for those that were made ready before it.
+const LATEST: Duration = Duration::from_secs(4);
 /// How long retry topics keep records, where they do not for ever.
 const RETENTION: Duration = Duration::from_secs(30);
 
@@ -899,7 +900,9 @@ impl World {
             let is_source = token.at.0 == 0;
             // A source's batch that is on its way when it is paused still comes.
             // What a breaker sends back to its place comes on top.
-            let slack = if is_source { 40 } else { 1 } + slots;
+            let slack = if is_source { 40 } else { 2 } + slots;
+            // Those that stopped the lane come back when it goes on, up to what may be under way.
+            let ready = ready * 5;
             if records > index + ready + slack || bytes > 2 * budget + 400 * (slack + ready) {
                 self.ledger.broken =
                     Some(format!("{records} records and {bytes} bytes are in memory"));
