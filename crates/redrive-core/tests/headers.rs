@@ -157,7 +157,7 @@ mod golden {
         owned(&headers::write(&[], &to_tier(&state, Some(&failure)), dialect))
     }
 
-    /// DESIGN §8, the table of native headers.
+    /// docs/headers.md, the table of native headers.
     #[test]
     fn native_headers_are_those_of_the_design() {
         let mut expected = NATIVE.to_vec();
@@ -165,7 +165,7 @@ mod golden {
         assert_headers(&written(Dialect::Native), &expected);
     }
 
-    /// DESIGN §8: a chosen dialect is written beside the native headers, never instead.
+    /// docs/headers.md: a chosen dialect is written beside the native headers, never instead.
     #[test]
     fn a_dialect_stands_beside_the_native_headers() {
         for dialect in DIALECTS {
@@ -207,7 +207,7 @@ mod golden {
     }
 
     /// The time-based document, "Message Failure Handling", step 4. The time is in seconds and
-    /// rounded up, as DESIGN §8 says.
+    /// rounded up, as docs/headers.md says.
     #[test]
     fn x_headers_are_those_of_the_time_based_document() {
         assert_headers(
@@ -240,7 +240,7 @@ mod golden {
         );
     }
 
-    /// The names of DESIGN §8, with the values as Quafka 0.2.0 writes them: decimal text and
+    /// The names of docs/headers.md, with the values as Quafka 0.2.0 writes them: decimal text and
     /// `Instant.toString()`.
     #[test]
     fn quafka_headers_are_those_of_quafka() {
@@ -284,7 +284,7 @@ mod golden {
         }
     }
 
-    /// DESIGN §8, row `spring`: attempts as four bytes counting deliveries, times as
+    /// docs/headers.md, row `spring`: attempts as four bytes counting deliveries, times as
     /// `BigInteger.toByteArray()`, the original record's numbers at their full width.
     #[test]
     fn spring_headers_are_those_of_springs_retryable_topics() {
@@ -339,7 +339,7 @@ mod golden {
 mod dead_letters {
     use super::*;
 
-    /// DESIGN §8, `redrive-reason`: its ten words.
+    /// docs/headers.md, `redrive-reason`: its ten words.
     #[test]
     fn every_reason_has_the_designs_word() {
         let words = [
@@ -390,7 +390,7 @@ mod dead_letters {
         assert_eq!(value_of(&headers, "redrive-reason"), Some(&b"follower"[..]));
     }
 
-    /// DESIGN §6: re-appends carry the present epoch; dead letters carry none.
+    /// Re-appends carry the present epoch; dead letters carry none.
     #[test]
     fn a_dead_letter_carries_no_epoch_even_from_an_ordered_lane() {
         let state = state();
@@ -788,7 +788,7 @@ mod places {
         owned(&headers::write(&[], &to_tier(&state, None), dialect))
     }
 
-    /// DESIGN §8: a handler that copies headers onward must not confuse the next flow.
+    /// docs/headers.md: a handler that copies headers onward must not confuse the next flow.
     #[test]
     fn a_source_topic_ignores_every_header() {
         let value = b"{\"process_at\":9999999999,\"retry_count\":7}";
@@ -975,7 +975,7 @@ mod precedence {
         }
     }
 
-    /// DESIGN §8: where a foreign hop raised a dialect's counts above the native ones, the dialect
+    /// docs/headers.md: where a foreign hop raised a dialect's counts above the native ones, the dialect
     /// wins.
     #[test]
     fn a_dialect_that_a_foreign_hop_raised_wins() {
@@ -1225,7 +1225,7 @@ mod in_flight {
         assert_eq!(reading.due, millis(1_700_000_000_250), "a tier without a delay adds none");
     }
 
-    /// DESIGN §8: values of 10¹¹ and more are read as milliseconds.
+    /// docs/headers.md: values of 10¹¹ and more are read as milliseconds.
     #[test]
     fn x_times_are_seconds_below_ten_to_the_eleventh_and_milliseconds_from_there() {
         for (value, due) in [

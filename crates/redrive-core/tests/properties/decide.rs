@@ -1,4 +1,4 @@
-//! Whatever the flow and the failures are, the decisions keep to DESIGN §4.
+//! Whatever the flow and the failures are, the decisions keep to docs/policies.md.
 
 use std::time::Duration;
 
@@ -267,7 +267,7 @@ proptest! {
     }
 }
 
-/// DESIGN §4: "the hop would be due within `max_elapsed` of the first failure", the bound included.
+/// docs/policies.md: "the hop would be due within `max_elapsed` of the first failure", the bound included.
 #[test]
 fn a_hop_that_is_due_just_at_the_cap_on_time_is_made() {
     let second = Duration::from_secs(1);
@@ -284,7 +284,7 @@ fn a_hop_that_is_due_just_at_the_cap_on_time_is_made() {
     }
 }
 
-/// DESIGN §4: a record stays in a tier while its count there is below the tier's attempts. None is
+/// docs/policies.md: a record stays in a tier while its count there is below the tier's attempts. None is
 /// below 0, so such a tier is passed by.
 #[test]
 fn a_tier_without_attempts_takes_no_record() {

@@ -1,4 +1,4 @@
-//! DESIGN §4, "Counting", "In-memory runs" and "Where to", said once more in the plainest way,
+//! docs/policies.md, "Counting", "In-memory runs" and "Where to", said once more in the plainest way,
 //! without time: for failures that ask for nothing, in flows without a cap on time.
 
 use redrive_core::{Flow, Policy};

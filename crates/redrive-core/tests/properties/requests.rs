@@ -169,7 +169,7 @@ proptest! {
     }
 }
 
-/// DESIGN §4, "Which policy": what the handler asks for comes before the failure's class.
+/// docs/policies.md, "Which policy": what the handler asks for comes before the failure's class.
 #[test]
 fn a_retry_asked_for_overrules_a_class_that_is_not_retryable() {
     let flow = single(Policy::built_in());
