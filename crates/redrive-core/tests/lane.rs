@@ -586,6 +586,18 @@ fn a_lane_without_slots_is_not_woken_all_the_time_for_what_is_due() {
 }
 
 #[test]
+fn what_is_overdue_does_not_hide_what_is_due_after_it() {
+    let mut bench = Bench::new(config(LaneKind::Source)).with_slots(Slots::new(1));
+    bench.fetch([fresh(0), fresh(1), fresh(2)]);
+    bench.fail_then(0, run_again(millis(1000)));
+    bench.fail_then(1, run_again(millis(1500)));
+    // The third one keeps the slot, so that the first is overdue.
+    bench.tick_at(START + 1200);
+    let wakeup = bench.lane.next_wakeup(at(bench.now), &bench.slots);
+    assert!(wakeup.is_some_and(|it| it <= at(START + 1500)), "{wakeup:?}");
+}
+
+#[test]
 fn a_wait_in_place_ends_with_a_drain_and_stays_unsettled() {
     let mut bench = Bench::new(config(LaneKind::Source));
     bench.fetch([fresh(0), fresh(1)]);

@@ -692,9 +692,12 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         if self.phase == Phase::Closed {
             return None;
         }
-        let near = self.near.first_key_value().map(|(key, _)| key.0);
+        // What was due at the last look and could not be done waits for something else to happen, and
+        // must not hide what is due after it.
+        let looked_at = (self.looked_at, i64::MAX);
+        let near = self.near.range(looked_at..).next().map(|(key, _)| key.0);
         let far = self.waiting.first().map(|key| key.0.before(self.config.lead));
-        let timer = self.timers.first().map(|it| it.0);
+        let timer = self.timers.range(looked_at..).next().map(|it| it.0);
         let commit =
             self.committing.is_none().then(|| self.last_commit.after(self.commit_interval()));
         let drained = match self.phase {
@@ -703,7 +706,6 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         };
         let rate = if self.ready.is_empty() { None } else { slots.next_allowed(now) };
         let all = [near, far, timer, commit, drained, rate, self.refetch_at];
-        // What was due at the last look and could not be done waits for something else to happen.
         let first = all.into_iter().flatten().filter(|it| *it > self.looked_at).min();
         let look = now.after(LOOK_EVERY);
         let soonest = Timestamp::from_millis(now.as_millis().saturating_add(1));
