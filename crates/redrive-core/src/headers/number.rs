@@ -126,11 +126,7 @@ impl<T: Ord + Copy> Field<T> {
         name: &str,
         parse: impl Fn(&[u8]) -> Option<T>,
     ) -> Self {
-        let mut field = Field::Absent;
-        for header in headers.iter().filter(|it| it.name == name) {
-            field.add(header.value.and_then(&parse));
-        }
-        field
+        Self::collect(headers, name, parse, Self::add)
     }
 
     /// Reads every header of this name, which must all say the same.
@@ -139,9 +135,18 @@ impl<T: Ord + Copy> Field<T> {
         name: &str,
         parse: impl Fn(&[u8]) -> Option<T>,
     ) -> Self {
+        Self::collect(headers, name, parse, Self::add_same)
+    }
+
+    fn collect(
+        headers: &[Header<'_>],
+        name: &str,
+        parse: impl Fn(&[u8]) -> Option<T>,
+        add: fn(&mut Self, Option<T>),
+    ) -> Self {
         let mut field = Field::Absent;
         for header in headers.iter().filter(|it| it.name == name) {
-            field.add_same(header.value.and_then(&parse));
+            add(&mut field, header.value.and_then(&parse));
         }
         field
     }

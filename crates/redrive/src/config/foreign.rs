@@ -185,6 +185,11 @@ impl Draft {
         self.origins.push((to.to_owned(), Place::new(path, node.at)));
     }
 
+    /// The same for the value of a key, if it is there.
+    fn key_origin(&mut self, to: String, keys: &Keys<'_, '_>, key: &str) {
+        self.origins.extend(keys.place(key).map(|place| (to, place)));
+    }
+
     fn header(&mut self, found: &Found<'_>, topic: &str, group: &str, group_given: bool) {
         let section = found.entry.key.as_str();
         self.line(format!(
@@ -288,9 +293,7 @@ fn retry_configuration(
         ("MaxRetryAttempts", "flows[0].default.delayed.attempts"),
         ("RetryDelayMs", "flows[0].default.delayed.backoff"),
     ] {
-        if let Some(place) = keys.place(key) {
-            draft.origins.push((to.to_owned(), place));
-        }
+        draft.key_origin(to.to_owned(), &keys, key);
     }
     Some(())
 }
@@ -414,9 +417,7 @@ fn retry_topic(
         ("RetryAttempts", "attempts"),
         ("GroupId", "group"),
     ] {
-        if let Some(place) = keys.place(key) {
-            draft.origins.push((format!("{to}.{field}"), place));
-        }
+        draft.key_origin(format!("{to}.{field}"), &keys, key);
     }
     let (Some(name), Some(delay)) = (name, delay) else {
         return;
