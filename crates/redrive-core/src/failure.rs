@@ -90,6 +90,30 @@ impl Failure {
     }
 }
 
+/// What can be told as a failure: any error, or a failure itself.
+pub trait IntoFailure {
+    /// The failure that it stands for.
+    fn into_failure(self) -> Failure;
+}
+
+impl IntoFailure for Failure {
+    fn into_failure(self) -> Failure {
+        self
+    }
+}
+
+/// With the error's type, what it says, and its causes as the detail.
+impl<E: std::error::Error> IntoFailure for E {
+    fn into_failure(self) -> Failure {
+        let causes = std::iter::successors(self.source(), |it| it.source());
+        let detail: Vec<_> = causes.map(|it| format!("caused by: {it}")).collect();
+        Failure {
+            detail: (!detail.is_empty()).then(|| detail.join("\n")),
+            ..Failure::of_type(std::any::type_name::<E>()).with_message(self.to_string())
+        }
+    }
+}
+
 /// Whether a status is worth another try: 408, 425, 429 and all outside 400–499.
 pub fn is_retryable_status(status: u16) -> bool {
     matches!(status, 408 | 425 | 429) || !(400..=499).contains(&status)

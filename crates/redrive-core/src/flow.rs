@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::backoff::Draw;
 use crate::policy::Policy;
 use crate::rule::{Rule, Rules};
 use crate::strategy::Strategy;
@@ -143,6 +144,19 @@ impl Flow {
     pub(crate) fn max_overall_attempts_with(&self, policy: &Policy) -> u32 {
         let attempts = || self.derived_overall_attempts.max(attempts_of(policy));
         self.max_overall_attempts.unwrap_or_else(attempts)
+    }
+
+    /// The longest that a record could wait in a retry topic, as far as that can be known.
+    pub fn longest_delay(&self) -> Duration {
+        let tiers = self.strategy.tiers().iter().filter_map(|it| it.delay);
+        let policies = self.rules.iter().map(Rule::policy).chain([&self.default]);
+        let backoffs = policies.filter_map(|it| {
+            let delayed = it.delayed.as_ref()?;
+            let attempts = delayed.attempts.unwrap_or(self.max_overall_attempts()).min(100);
+            let backoff = delayed.backoff.as_ref()?;
+            (0..attempts).map(|retried| backoff.delay(retried, Draw::Highest)).max()
+        });
+        tiers.chain(backoffs).chain([self.retry_after_max]).max().unwrap_or_default()
     }
 
     fn derive(mut self) -> Self {

@@ -27,7 +27,7 @@ mod time;
 mod verdict;
 
 pub use backoff::{Backoff, Custom, Draw, Exponential, ExponentialRandom, Linear, Random};
-pub use failure::{Failure, Kind, is_retryable_status, simple_name};
+pub use failure::{Failure, IntoFailure, Kind, is_retryable_status, simple_name};
 pub use flow::Flow;
 #[cfg(feature = "mutations")]
 pub use mutation::{Mutation, mutate};

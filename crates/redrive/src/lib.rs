@@ -1,10 +1,23 @@
 //! The retry engine for Apache Kafka.
 //!
-//! So far this holds the decisions ([`redrive_core`], re-exported here) and the [`config`]: what can
-//! be known without Kafka.
+//! A [`Consumer`] takes the flows of a [`Config`](config::Config) and a handler for each, and runs until it is told to stop.
+//! What fails is retried by the flow's policies, in place or over retry topics, and ends in the dead-letter topic if nothing
+//! helps. The decisions themselves are in [`redrive_core`], re-exported here.
 
+mod clock;
 pub mod config;
+mod consumer;
+mod engine;
+mod event;
+mod handler;
+mod kafka;
+mod record;
+mod topics;
 
+pub use consumer::{Consumer, ConsumerHandle, FlowStatus, RunError, State};
+pub use event::{Event, Level, Spot};
+pub use handler::{Context, Handler, IntoOutcome, Outcome};
+pub use record::Record;
 pub use redrive_core::*;
 
 /// The README's code, run as a test.

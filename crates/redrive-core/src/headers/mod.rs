@@ -167,6 +167,8 @@ pub struct Reading<'a> {
     pub state: RetryState<'a>,
     /// When it may run.
     pub due: Due,
+    /// Whether that stands in Redrive's own header, and so will be read the same whatever the config says.
+    pub is_dated: bool,
     /// Where it was produced. None: where it was just taken from.
     pub origin: Option<Origin<'a>>,
     /// When it was produced. None: at the time that the record itself has.
@@ -355,9 +357,11 @@ impl<'a> Reading<'a> {
             },
             first_failed_at: self.state.first_failed_at.or(found.state.first_failed_at),
         };
+        let due = self.due.or_later(found.due);
         Reading {
             state,
-            due: self.due.or_later(found.due),
+            is_dated: self.is_dated && due == self.due,
+            due,
             origin: self.origin.or(found.origin),
             produced_at: self.produced_at.or(found.produced_at),
             format: Some(dialect),

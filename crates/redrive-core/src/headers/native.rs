@@ -189,6 +189,7 @@ impl<'a> Raw<'a> {
         };
         Reading {
             due,
+            is_dated: matches!(due, Due::At(_)),
             origin,
             produced_at: self.timestamp.get(),
             owner,

@@ -20,6 +20,7 @@
 //! is a publish to the target: a relay.
 
 mod breaker;
+mod driving;
 mod by_offset;
 mod ready;
 mod slots;

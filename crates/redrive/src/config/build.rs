@@ -17,7 +17,7 @@ use super::raw::{
 };
 use super::read::{At, Topic, topic_problem};
 use super::suggest::nearest;
-use super::{Config, FlowConfig, Handler};
+use super::{COMMIT_INTERVAL, Config, Drain, FlowConfig, Handler};
 
 /// The most topics of one flow.
 const MAX_TOPICS: usize = 1000;
@@ -40,7 +40,15 @@ pub(super) fn build(raw: &RawConfig, out: &mut Problems) -> Config {
         flows.iter().enumerate().filter_map(|(index, it)| builder.flow(index, it)).collect();
     builder.check_topics();
     let kafka = raw.kafka.as_ref().map(|it: &At<Kafka>| it.value.clone());
-    Config { kafka, group: builder.group().map(str::to_owned), flows }
+    let group = builder.group().map(str::to_owned);
+    Config {
+        kafka,
+        group,
+        flows,
+        state_topic: None,
+        commit_interval: COMMIT_INTERVAL,
+        drain: Drain::default(),
+    }
 }
 
 struct Builder<'a> {
@@ -168,6 +176,9 @@ impl<'a> Builder<'a> {
             dialect: raw.headers.as_ref().map_or(Dialect::Native, |it| it.value),
             retry_group: retry.and_then(|it| it.value.group.as_ref()).map(|it| it.value.clone()),
             tier_groups: tier_groups(retry.map(|it| &it.value)),
+            timeout: None,
+            retry_rate: None,
+            draining: Vec::new(),
         })
     }
 

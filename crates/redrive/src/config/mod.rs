@@ -46,7 +46,34 @@ pub struct Config {
     pub group: Option<String>,
     /// What is consumed.
     pub flows: Vec<FlowConfig>,
+    /// Where progress goes that does not fit commit metadata, where it is not `{group}.redrive`.
+    pub state_topic: Option<String>,
+    /// How often progress is committed.
+    pub commit_interval: Duration,
+    /// How long what is under way may take to end.
+    pub drain: Drain,
 }
+
+/// How long what is under way may take to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drain {
+    /// When partitions go to another member.
+    pub revoke: Duration,
+    /// When the process ends.
+    pub shutdown: Duration,
+}
+
+/// # Defaults
+///
+/// 5 s when partitions go, 25 s when the process ends.
+impl Default for Drain {
+    fn default() -> Self {
+        Self { revoke: Duration::from_secs(5), shutdown: Duration::from_secs(25) }
+    }
+}
+
+/// How often progress is committed, where nothing else is said.
+pub(crate) const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A source topic and everything about it.
 #[derive(Clone, Debug)]
@@ -67,6 +94,45 @@ pub struct FlowConfig {
     pub retry_group: Option<String>,
     /// The group of each retry topic, where it has one of its own.
     pub tier_groups: Vec<Option<String>>,
+    /// How long one run may take.
+    pub timeout: Option<Duration>,
+    /// How many retries are started a second, at the most.
+    pub retry_rate: Option<u32>,
+    /// Retry topics of earlier configs that have yet to run dry.
+    pub draining: Vec<String>,
+}
+
+impl FlowConfig {
+    /// A flow with the usual settings.
+    pub fn new(flow: Flow) -> Self {
+        Self {
+            flow,
+            handler: None,
+            concurrency: 16,
+            ordering: Ordering::None,
+            dead_letter_format: DeadLetterFormat::Raw,
+            dialect: Dialect::Native,
+            retry_group: None,
+            tier_groups: Vec::new(),
+            timeout: None,
+            retry_rate: None,
+            draining: Vec::new(),
+        }
+    }
+
+    /// Lets so many of its records run at the same time.
+    #[must_use]
+    pub fn with_concurrency(mut self, records: u32) -> Self {
+        self.concurrency = records;
+        self
+    }
+
+    /// Lets one run take so long.
+    #[must_use]
+    pub fn with_timeout(mut self, limit: Duration) -> Self {
+        self.timeout = Some(limit);
+        self
+    }
 }
 
 /// What takes the records.
@@ -163,6 +229,48 @@ impl std::fmt::Display for LoadError {
 impl std::error::Error for LoadError {}
 
 impl Config {
+    /// A config without a file.
+    ///
+    /// ```
+    /// use redrive::config::{Config, FlowConfig};
+    /// use redrive::{Flow, Strategy, Tier};
+    ///
+    /// let orders = Flow::new("orders").with_strategy(Strategy::Single(Tier::endless("orders.retry")));
+    /// let config = Config::new("billing")
+    ///     .with_kafka("bootstrap.servers", "localhost:9092")
+    ///     .with_flow(FlowConfig::new(orders));
+    /// assert_eq!(config.flows.len(), 1);
+    /// ```
+    pub fn new(group: impl Into<String>) -> Self {
+        Self {
+            kafka: None,
+            group: Some(group.into()),
+            flows: Vec::new(),
+            state_topic: None,
+            commit_interval: COMMIT_INTERVAL,
+            drain: Drain::default(),
+        }
+    }
+
+    /// Sets a property of librdkafka.
+    #[must_use]
+    pub fn with_kafka(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        let mut properties = match self.kafka.take() {
+            Some(Kafka::Properties(properties)) => properties,
+            Some(Kafka::Embedded) | None => Vec::new(),
+        };
+        properties.push((key.into(), value.into()));
+        self.kafka = Some(Kafka::Properties(properties));
+        self
+    }
+
+    /// Adds a flow.
+    #[must_use]
+    pub fn with_flow(mut self, flow: FlowConfig) -> Self {
+        self.flows.push(flow);
+        self
+    }
+
     /// Reads a config and tells everything that is wrong with it.
     ///
     /// ```

@@ -1,0 +1,53 @@
+//! What a driver asks a lane, and tells it beside what happens to records.
+
+use super::{Active, Hop, InPlace, Lane, Next, Phase, Slots, Stage};
+use crate::time::Timestamp;
+
+/// Metadata is not made shorter than this: a map that says nothing has to fit.
+const LEAST_METADATA_CHARS: usize = 64;
+
+impl<P: Clone, H: Clone> Lane<P, H> {
+    /// How many records are ready and have no slot.
+    pub fn ready(&self) -> usize {
+        if self.phase == Phase::Open { self.ready.len() } else { 0 }
+    }
+
+    /// A record that runs, or whose run is over and which is not settled, with its runs in place.
+    pub fn active(&self, offset: i64) -> Option<(&P, InPlace)> {
+        self.active.get(offset).map(|it| (&it.item.payload, it.in_place))
+    }
+
+    /// Where a record is being published to.
+    pub fn publishing(&self, offset: i64) -> Option<&Hop<H>> {
+        match &self.active.get(offset)?.stage {
+            Stage::Publishing(hop) | Stage::Failed(hop) => Some(hop),
+            Stage::Running | Stage::Judged | Stage::Waiting | Stage::Stopped => None,
+        }
+    }
+
+    /// A record's next stop will never take it, so that it is to go elsewhere.
+    pub fn redirected(&mut self, offset: i64, next: Next<H>, now: Timestamp, slots: &mut Slots) {
+        let is_publishing =
+            |it: &&mut Active<P, H>| matches!(it.stage, Stage::Publishing(_) | Stage::Failed(_));
+        if self.is_closed() {
+            return;
+        }
+        if let Some(active) = self.active.get_mut(offset).filter(is_publishing) {
+            active.stage = Stage::Judged;
+            self.judged(offset, next, now, slots);
+        }
+    }
+
+    /// The lane is to run nothing more until it is told to go on, though it did not ask for that itself.
+    pub fn halt(&mut self, now: Timestamp, slots: &mut Slots) {
+        if self.phase == Phase::Open {
+            self.phase = Phase::Halted;
+            self.turn(now, slots);
+        }
+    }
+
+    /// The broker takes less metadata than was thought.
+    pub fn shorten_metadata(&mut self) {
+        self.config.metadata_chars = (self.config.metadata_chars / 2).max(LEAST_METADATA_CHARS);
+    }
+}

@@ -1,0 +1,195 @@
+//! The broker that is there, looked at without Redrive.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::error::KafkaError;
+use rdkafka::message::{Headers, Message};
+use rdkafka::producer::{BaseRecord, DefaultProducerContext, Producer, ThreadedProducer};
+use rdkafka::{ClientConfig, Offset, TopicPartitionList};
+
+/// How long the broker may take to answer.
+const ANSWER: Duration = Duration::from_secs(20);
+
+/// A broker.
+#[derive(Clone, Debug)]
+pub struct Broker {
+    /// Where it is.
+    pub address: String,
+}
+
+/// A record as it stands in a topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Where.
+    pub partition: i32,
+    /// Where.
+    pub offset: i64,
+    /// Its key.
+    pub key: Option<Vec<u8>>,
+    /// Its value.
+    pub value: Option<Vec<u8>>,
+    /// Its headers.
+    pub headers: Vec<(String, Option<Vec<u8>>)>,
+}
+
+impl Found {
+    /// The last header of this name, as text.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let found = self.headers.iter().rfind(|it| it.0 == name)?;
+        std::str::from_utf8(found.1.as_deref()?).ok()
+    }
+}
+
+impl Broker {
+    /// The broker that the environment names.
+    ///
+    /// # Errors
+    ///
+    /// It names none: tests are never skipped because of that.
+    pub fn from_env() -> Result<Self> {
+        let address = std::env::var("KAFKA");
+        let address = address.context("no broker: run this by `scripts/kafka with -- COMMAND`, or set KAFKA")?;
+        Ok(Self { address })
+    }
+
+    /// A client's settings.
+    pub fn client(&self) -> ClientConfig {
+        let mut config = ClientConfig::new();
+        config.set("bootstrap.servers", &self.address);
+        config
+    }
+
+    fn consumer(&self) -> Result<BaseConsumer> {
+        let mut config = self.client();
+        config.set("group.id", "redrive-suite").set("enable.auto.commit", "false");
+        config.set("enable.partition.eof", "true").set("fetch.wait.max.ms", "10");
+        Ok(config.create()?)
+    }
+
+    /// Makes topics, with settings.
+    ///
+    /// # Errors
+    ///
+    /// The broker does not make them.
+    pub async fn make_topics(&self, topics: &[(&str, i32)], settings: &[(&str, &str)]) -> Result<()> {
+        let admin: AdminClient<DefaultClientContext> = self.client().create()?;
+        let made: Vec<_> = topics
+            .iter()
+            .map(|(name, partitions)| {
+                let topic = NewTopic::new(name, *partitions, TopicReplication::Fixed(1));
+                settings.iter().fold(topic, |topic, (key, value)| topic.set(key, value))
+            })
+            .collect();
+        let options = AdminOptions::new().operation_timeout(Some(ANSWER));
+        for result in admin.create_topics(&made, &options).await? {
+            result.map_err(|(topic, code)| anyhow::anyhow!("{topic}: {code}"))?;
+        }
+        Ok(())
+    }
+
+    /// A producer with `acks=all`.
+    ///
+    /// # Errors
+    ///
+    /// The client cannot be made.
+    pub fn producer(&self) -> Result<ThreadedProducer<DefaultProducerContext>> {
+        let mut config = self.client();
+        config.set("enable.idempotence", "true").set("linger.ms", "5");
+        config.set("queue.buffering.max.messages", "1000000");
+        Ok(config.create()?)
+    }
+
+    /// Produces values with their keys, each to a partition by its place.
+    ///
+    /// # Errors
+    ///
+    /// They are not acknowledged in time.
+    pub fn produce(&self, topic: &str, partitions: i32, values: &[(String, String)]) -> Result<()> {
+        let producer = self.producer()?;
+        for (index, (key, value)) in (0i32..).zip(values) {
+            let record = BaseRecord::to(topic).key(key).payload(value).partition(index % partitions);
+            let mut sent = producer.send(record);
+            while let Err((KafkaError::MessageProduction(_), record)) = sent {
+                std::thread::sleep(Duration::from_millis(5));
+                sent = producer.send(record);
+            }
+        }
+        producer.flush(Duration::from_secs(60))?;
+        Ok(())
+    }
+
+    /// Everything that is in a topic now.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read to its end.
+    pub fn read(&self, topic: &str) -> Result<Vec<Found>> {
+        let consumer = self.consumer()?;
+        let metadata = consumer.fetch_metadata(Some(topic), ANSWER)?;
+        let mut open: BTreeMap<i32, i64> = BTreeMap::new();
+        let mut list = TopicPartitionList::new();
+        for partition in metadata.topics().iter().flat_map(|it| it.partitions()) {
+            let (start, end) = consumer.fetch_watermarks(topic, partition.id(), ANSWER)?;
+            if start < end {
+                open.insert(partition.id(), end);
+                list.add_partition_offset(topic, partition.id(), Offset::Offset(start))?;
+            }
+        }
+        consumer.assign(&list)?;
+        let mut found = Vec::new();
+        let until = Instant::now() + Duration::from_secs(60);
+        while !open.is_empty() {
+            if Instant::now() > until {
+                bail!("{topic} could not be read to its end");
+            }
+            match consumer.poll(Duration::from_millis(100)) {
+                None => {}
+                Some(Err(KafkaError::PartitionEOF(partition))) => _ = open.remove(&partition),
+                Some(Err(error)) => return Err(error.into()),
+                Some(Ok(message)) => found.push(Found {
+                    partition: message.partition(),
+                    offset: message.offset(),
+                    key: message.key().map(<[u8]>::to_vec),
+                    value: message.payload().map(<[u8]>::to_vec),
+                    headers: message.headers().map_or_else(Vec::new, |headers| {
+                        headers
+                            .iter()
+                            .map(|it| (it.key.to_owned(), it.value.map(<[u8]>::to_vec)))
+                            .collect()
+                    }),
+                }),
+            }
+        }
+        Ok(found)
+    }
+
+    /// What a group committed for a topic, by partition, with the metadata.
+    ///
+    /// # Errors
+    ///
+    /// The broker does not answer.
+    pub fn committed(&self, group: &str, topic: &str, partitions: i32) -> Result<Vec<(Option<i64>, String)>> {
+        let mut config = self.client();
+        config.set("group.id", group);
+        let consumer: BaseConsumer = config.create()?;
+        let mut list = TopicPartitionList::new();
+        for partition in 0..partitions {
+            list.add_partition(topic, partition);
+        }
+        let list = consumer.committed_offsets(list, ANSWER)?;
+        let elements = list.elements();
+        let offsets = elements.iter().map(|it| {
+            let offset = match it.offset() {
+                Offset::Offset(offset) => Some(offset),
+                _ => None,
+            };
+            (offset, it.metadata().to_owned())
+        });
+        Ok(offsets.collect())
+    }
+}

@@ -1,0 +1,12 @@
+//! Redrive's promises, tried on a real broker: written once, run on every broker there is.
+//!
+//! [`scenario`] says what happens: how many records, how many members, what is killed. Members are processes of their own
+//! ([`member`]) that write what they do to a [`ledger`]. When all is over, the ledger and an independent read of the
+//! topics say what was lost, early, out of order or run twice.
+
+pub mod broker;
+pub mod ledger;
+pub mod member;
+pub mod rng;
+pub mod scenario;
+pub mod work;

@@ -1,0 +1,380 @@
+//! What happens: records are produced, members come and go, and in the end everything is counted.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::broker::Broker;
+use crate::ledger;
+use crate::rng::Rng;
+use crate::work::Task;
+
+/// How members are treated while they work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Treatment {
+    /// They are left alone.
+    Peace,
+    /// Each in turn is told to end and started again.
+    RollingRestart,
+    /// One by chance is killed and started again, so often.
+    Kills(u32),
+    /// New ones come and old ones go.
+    Rebalances,
+}
+
+/// What is tried.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// Its name.
+    pub name: &'static str,
+    /// How many records.
+    pub records: u64,
+    /// How many of a hundred fail at first.
+    pub failing: u64,
+    /// How many members.
+    pub members: usize,
+    /// What is done to them.
+    pub treatment: Treatment,
+    /// More properties of librdkafka, as YAML lines.
+    pub kafka: &'static str,
+    /// The flow's `retry`, its policies and default, as YAML.
+    pub retry: &'static str,
+    /// The longest it may take.
+    pub limit: Duration,
+}
+
+/// Retries over one topic, with delays that are all over the place.
+pub const MIXED: &str = "
+    retry: { strategy: single, topics: [{ topic: TOPIC.retry }] }
+    default: { delayed: { backoff: { random: { min: 10ms, max: 3s } } } }
+";
+
+/// Retries over three tiers.
+pub const TIERS: &str = "
+    retry:
+      topics:
+        - { topic: TOPIC.retry.1, delay: 100ms }
+        - { topic: TOPIC.retry.2, delay: 500ms }
+        - { topic: TOPIC.retry.3, delay: 2s }
+    default: { delayed: {} }
+";
+
+/// Members of the classic protocol that notice soon when one is gone.
+const CLASSIC: &str = "  session.timeout.ms: 6000\n  heartbeat.interval.ms: 500\n";
+/// The same, with all partitions taken away at each rebalance.
+const EAGER: &str = "  session.timeout.ms: 6000\n  heartbeat.interval.ms: 500\n  partition.assignment.strategy: range\n";
+/// Members of the newer protocol.
+const NEW_PROTOCOL: &str = "  group.protocol: consumer\n";
+
+impl Default for Scenario {
+    fn default() -> Self {
+        Self {
+            name: "peace",
+            records: 3000,
+            failing: 20,
+            members: 3,
+            treatment: Treatment::Peace,
+            kafka: CLASSIC,
+            retry: MIXED,
+            limit: Duration::from_secs(60),
+        }
+    }
+}
+
+/// The suite.
+pub fn all() -> Vec<Scenario> {
+    let one = |name, treatment| Scenario { name, treatment, ..Scenario::default() };
+    vec![
+        one("mixed-delays", Treatment::Peace),
+        Scenario { retry: TIERS, ..one("tiers", Treatment::Peace) },
+        one("rolling-restart", Treatment::RollingRestart),
+        Scenario { kafka: EAGER, ..one("rolling-restart-eager", Treatment::RollingRestart) },
+        Scenario { kafka: NEW_PROTOCOL, ..one("rolling-restart-848", Treatment::RollingRestart) },
+        one("rebalances", Treatment::Rebalances),
+        Scenario { kafka: NEW_PROTOCOL, ..one("rebalances-848", Treatment::Rebalances) },
+        Scenario { retry: TIERS, ..one("kill", Treatment::Kills(3)) },
+        Scenario { kafka: NEW_PROTOCOL, ..one("kill-848", Treatment::Kills(2)) },
+    ]
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// How many were produced.
+    pub produced: u64,
+    /// How many were done.
+    pub done: u64,
+    /// How many are in the dead-letter topic.
+    pub dead_lettered: u64,
+    /// How many are neither.
+    pub lost: u64,
+    /// How many ran before their time.
+    pub early: u64,
+    /// How many ran more than once for the same attempt.
+    pub run_twice: u64,
+    /// How many dead letters are there twice.
+    pub dead_twice: u64,
+    /// How late retries ran, in milliseconds: half of them, all but one in a hundred, and the latest.
+    pub late: (i64, i64, i64),
+    /// How long it took, in milliseconds.
+    pub took: u128,
+}
+
+const PARTITIONS: i32 = 6;
+
+/// The members of a group, and where they write.
+struct Members<'a> {
+    program: &'a Path,
+    config: PathBuf,
+    directory: PathBuf,
+    running: Vec<Child>,
+    started: u32,
+}
+
+impl Members<'_> {
+    fn start(&mut self) -> Result<Child> {
+        self.started += 1;
+        let ledger = self.directory.join(format!("{}.ledger", self.started));
+        let log = std::fs::File::create(self.directory.join(format!("{}.log", self.started)))?;
+        let mut command = Command::new(self.program);
+        command.arg("member").arg("--config").arg(&self.config).arg("--ledger").arg(ledger);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        command.spawn().context("a member could not be started")
+    }
+
+    fn add(&mut self) -> Result<()> {
+        let member = self.start()?;
+        self.running.push(member);
+        Ok(())
+    }
+
+    fn kill(&mut self, index: usize) -> Result<()> {
+        let member = &mut self.running[index];
+        member.kill()?;
+        member.wait()?;
+        self.running[index] = self.start()?;
+        Ok(())
+    }
+
+    fn terminate(&mut self, index: usize) -> Result<()> {
+        let mut member = self.running.remove(index);
+        terminate(&mut member)
+    }
+}
+
+impl Drop for Members<'_> {
+    fn drop(&mut self) {
+        for member in &mut self.running {
+            _ = member.kill();
+            _ = member.wait();
+        }
+    }
+}
+
+/// Tells a process to end, and waits for it.
+fn terminate(member: &mut Child) -> Result<()> {
+    let status = Command::new("kill").arg("-TERM").arg(member.id().to_string()).status()?;
+    if !status.success() {
+        bail!("the member is gone already");
+    }
+    let until = Instant::now() + Duration::from_secs(40);
+    while Instant::now() < until {
+        if let Some(status) = member.try_wait()? {
+            if !status.success() {
+                bail!("a member ended with {status}");
+            }
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    bail!("a member did not end within 40 s")
+}
+
+impl Scenario {
+    fn config(&self, broker: &Broker, group: &str, topic: &str) -> String {
+        let retry = self.retry.replace("TOPIC", topic);
+        format!(
+            "kafka:\n  bootstrap.servers: {}\n{}group: {group}\nflows:\n  - topic: {topic}\n    concurrency: 64\n{retry}",
+            broker.address, self.kafka
+        )
+    }
+
+    /// Tries it, with members that are this program. `progress` is told how many records have ended.
+    ///
+    /// # Errors
+    ///
+    /// It could not be tried: that says nothing about the promises.
+    pub async fn run(
+        &self,
+        broker: &Broker,
+        program: &Path,
+        seed: u64,
+        mut progress: impl FnMut(u64),
+    ) -> Result<Report> {
+        let began = Instant::now();
+        let mut rng = Rng::new(seed);
+        let name = format!("suite-{}-{:x}-{}", self.name, seed, ledger::now() % 1_000_000_000);
+        let directory = std::env::temp_dir().join(&name);
+        std::fs::create_dir_all(&directory)?;
+        let config = directory.join("config.yaml");
+        std::fs::write(&config, self.config(broker, &name, &name))?;
+        let topics: Vec<String> = ["", ".retry", ".retry.1", ".retry.2", ".retry.3", ".dlt"]
+            .iter()
+            .map(|it| format!("{name}{it}"))
+            .collect();
+        let all: Vec<_> = topics.iter().map(|it| (it.as_str(), PARTITIONS)).collect();
+        broker.make_topics(&all, &[]).await?;
+        let state = format!("{name}.redrive");
+        broker.make_topics(&[(&state, 1)], &[("cleanup.policy", "compact")]).await?;
+
+        let tasks: Vec<_> =
+            (0..self.records).map(|id| Task::random(id, self.failing, &mut rng)).collect();
+        let values: Vec<_> =
+            tasks.iter().map(|it| (format!("k{}", it.id % 97), it.to_value())).collect();
+        // Some are there before the members are, and some come while they work.
+        let (first, rest) = values.split_at(values.len() / 4);
+        broker.produce(&name, PARTITIONS, first)?;
+        let mut members = Members { program, config, directory: directory.clone(), running: Vec::new(), started: 0 };
+        for _ in 0..self.members {
+            members.add()?;
+        }
+        let pieces = rest.chunks(rest.len().div_ceil(10).max(1)).map(<[_]>::to_vec).collect::<Vec<_>>();
+        let producer = {
+            let (broker, topic) = (broker.clone(), name.clone());
+            std::thread::spawn(move || -> Result<()> {
+                for piece in pieces {
+                    broker.produce(&topic, PARTITIONS, &piece)?;
+                    std::thread::sleep(Duration::from_millis(200));
+                }
+                Ok(())
+            })
+        };
+        self.treat(&mut members, &mut rng)?;
+        producer.join().map_err(|_| anyhow::anyhow!("the producer panicked"))??;
+
+        let dead_letters = topics.last().map(String::as_str).unwrap_or_default();
+        let until = Instant::now() + self.limit;
+        let report = loop {
+            let report = self.count(broker, &directory, dead_letters, &tasks)?;
+            progress(report.done + report.dead_lettered);
+            if report.lost == 0 || Instant::now() > until {
+                break report;
+            }
+            for member in &mut members.running {
+                if let Some(status) = member.try_wait()? {
+                    bail!("a member ended with {status}: see {}", directory.display());
+                }
+            }
+            std::thread::sleep(Duration::from_millis(300));
+        };
+        while !members.running.is_empty() {
+            members.terminate(0)?;
+        }
+        // Whatever was still under way when the last one ended would show up twice.
+        let after = self.count(broker, &directory, dead_letters, &tasks)?;
+        let report = Report { lost: report.lost.max(after.lost), took: began.elapsed().as_millis(), ..after };
+        if report.is_kept() {
+            std::fs::remove_dir_all(&directory)?;
+        }
+        Ok(report)
+    }
+
+    fn treat(&self, members: &mut Members<'_>, rng: &mut Rng) -> Result<()> {
+        let pause = |rng: &mut Rng, low, high| {
+            std::thread::sleep(Duration::from_millis(rng.between(low, high)));
+        };
+        match self.treatment {
+            Treatment::Peace => {}
+            Treatment::RollingRestart => {
+                for _ in 0..self.members {
+                    pause(rng, 300, 1500);
+                    members.terminate(0)?;
+                    members.add()?;
+                }
+            }
+            Treatment::Kills(times) => {
+                for _ in 0..times {
+                    pause(rng, 100, 4000);
+                    let count = u64::try_from(members.running.len())?;
+                    let index = usize::try_from(rng.below(count))?;
+                    members.kill(index)?;
+                }
+            }
+            Treatment::Rebalances => {
+                for _ in 0..3 {
+                    pause(rng, 200, 1500);
+                    members.add()?;
+                    pause(rng, 200, 1500);
+                    let count = u64::try_from(members.running.len())?;
+                    let index = usize::try_from(rng.below(count))?;
+                    members.terminate(index)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn count(
+        &self,
+        broker: &Broker,
+        directory: &Path,
+        dead_letters: &str,
+        tasks: &[Task],
+    ) -> Result<Report> {
+        let lives = ledger::read(directory)?;
+        let mut dead: BTreeMap<u64, u64> = BTreeMap::new();
+        for letter in broker.read(dead_letters)? {
+            if let Some(task) = letter.value.as_deref().and_then(Task::from_value) {
+                *dead.entry(task.id).or_default() += 1;
+            }
+        }
+        let mut report = Report { produced: self.records, ..Report::default() };
+        let mut late = Vec::new();
+        for task in tasks {
+            let life = lives.get(&task.id).cloned().unwrap_or_default();
+            let letters = dead.get(&task.id).copied().unwrap_or_default();
+            report.done += u64::from(life.done > 0);
+            report.dead_lettered += u64::from(letters > 0);
+            report.lost += u64::from(life.done == 0 && letters == 0);
+            report.early += u64::from(life.early > 0);
+            report.run_twice += u64::from(life.starts.values().any(|it| *it > 1));
+            report.dead_twice += u64::from(letters > 1);
+            late.extend(life.late);
+        }
+        late.sort_unstable();
+        let share = |per_mille: usize| {
+            let index = late.len().saturating_sub(1) * per_mille / 1000;
+            late.get(index).copied().unwrap_or(0)
+        };
+        report.late = (share(500), share(990), share(1000));
+        Ok(report)
+    }
+}
+
+impl Report {
+    /// Whether the promises were kept: nothing lost, nothing early.
+    pub fn is_kept(&self) -> bool {
+        self.lost == 0 && self.early == 0
+    }
+}
+
+impl std::fmt::Display for Report {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (half, most, all) = self.late;
+        write!(
+            f,
+            "produced {} done {} dead-lettered {} | lost {} early {} run twice {} dead twice {} | late p50 {half} p99 {most} max {all} ms | {:.1} s",
+            self.produced,
+            self.done,
+            self.dead_lettered,
+            self.lost,
+            self.early,
+            self.run_twice,
+            self.dead_twice,
+            Duration::from_millis(u64::try_from(self.took).unwrap_or(u64::MAX)).as_secs_f64()
+        )
+    }
+}

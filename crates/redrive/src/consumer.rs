@@ -1,0 +1,637 @@
+//! A consumer: flows, their handlers, and the threads that drive them.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use rdkafka::error::KafkaError;
+use redrive_core::lane::{LaneConfig, Order, Slots};
+use tokio::sync::Notify;
+
+use crate::config::{Config, FlowConfig, Kafka, Ordering as Ordered};
+use crate::engine::inbox::{Inbox, Letter};
+use crate::engine::plan::{FlowPlan, Role};
+use crate::engine::{Engine, FlowState, GroupLink, Partitions, Tools};
+use crate::event::{Event, Events};
+use crate::handler::{AnyHandler, Handler, Names};
+use crate::kafka::client::{Properties, Told};
+use crate::kafka::group::{Group, GroupPlan, Pulse, Subscribed};
+use crate::kafka::publish::Publisher;
+use crate::kafka::reread::Rereader;
+use crate::kafka::state::StateTopic;
+use crate::topics::{self, Admin, Facts, Needed, Purpose};
+
+/// Why a consumer cannot run, or ended by itself.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// The config does not say how to reach Kafka.
+    #[error("the config has no `kafka`: add `kafka: {{ bootstrap.servers: HOST:PORT }}`")]
+    NoKafka,
+    /// The config names no group.
+    #[error("the config has no `group`: add the name of the consumer group")]
+    NoGroup,
+    /// There is no flow.
+    #[error("the config has no flow")]
+    NoFlow,
+    /// A flow has nothing that takes its records.
+    #[error("the flow of {0} has no handler")]
+    NoHandler(String),
+    /// A handler for a topic that is no flow's source.
+    #[error("there is a handler for {0}, but no flow of that topic")]
+    NoSuchFlow(String),
+    /// The config asks for something that this version does not have.
+    #[error("{0}")]
+    Unsupported(String),
+    /// Topics are not there.
+    #[error("these topics are missing: {}; make them, or let them be made", .0.join(", "))]
+    MissingTopics(Vec<String>),
+    /// A topic cannot be used as it is.
+    #[error("{0}")]
+    BadTopic(String),
+    /// The brokers do not let us in.
+    #[error("the brokers refuse the credentials: {0}")]
+    Refused(String),
+    /// Kafka's client cannot be made, or does not get an answer that it needs.
+    #[error("{0}")]
+    Kafka(#[from] KafkaError),
+    /// A flow stopped, and its policy says that the process ends then.
+    #[error("{0}")]
+    Stopped(String),
+    /// It is not safe to go on.
+    #[error("{0}")]
+    Fatal(String),
+}
+
+/// Consumes the flows of a config with the handlers that it is given.
+///
+/// ```no_run
+/// use redrive::config::{Config, FlowConfig};
+/// use redrive::{Consumer, Context, Failure, Flow, Record};
+///
+/// # async fn example() -> Result<(), redrive::RunError> {
+/// let config = Config::new("billing")
+///     .with_kafka("bootstrap.servers", "localhost:9092")
+///     .with_flow(FlowConfig::new(Flow::new("orders")));
+/// let consumer = Consumer::new(config).with_handler("orders", |record: Record, _: Context| async move {
+///     match record.value() {
+///         Some(order) => bill(order).await,
+///         None => Ok(()),
+///     }
+/// });
+/// consumer.handle().stop_on_signals();
+/// consumer.run().await
+/// # }
+/// # async fn bill(order: &[u8]) -> Result<(), Failure> { Ok(()) }
+/// ```
+pub struct Consumer {
+    config: Config,
+    handlers: BTreeMap<String, Arc<dyn AnyHandler>>,
+    events: Events,
+    makes_topics: bool,
+    shared: Arc<Shared>,
+}
+
+/// What a handle can do and see.
+#[derive(Default)]
+struct Shared {
+    stop: Notify,
+    is_stopping: AtomicBool,
+    running: Mutex<Running>,
+}
+
+#[derive(Default)]
+struct Running {
+    flows: Vec<RunningFlow>,
+    pulses: Vec<Arc<Pulse>>,
+}
+
+struct RunningFlow {
+    topic: Arc<str>,
+    inbox: Arc<Inbox>,
+    state: Arc<FlowState>,
+}
+
+impl Consumer {
+    /// A consumer of the config's flows.
+    pub fn new(config: Config) -> Self {
+        Self {
+            config,
+            handlers: BTreeMap::new(),
+            events: Events::default(),
+            makes_topics: false,
+            shared: Arc::default(),
+        }
+    }
+
+    /// Gives the flow of this source topic its handler.
+    #[must_use]
+    pub fn with_handler(mut self, topic: impl Into<String>, handler: impl Handler) -> Self {
+        self.handlers.insert(topic.into(), Arc::new(handler));
+        self
+    }
+
+    /// Tells everything that happens to `listener`, too. It must not wait.
+    #[must_use]
+    pub fn with_listener(mut self, listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
+        self.events = Events::to(listener);
+        self
+    }
+
+    /// Makes topics that are missing, but for the source topics.
+    #[must_use]
+    pub fn with_created_topics(mut self) -> Self {
+        self.makes_topics = true;
+        self
+    }
+
+    /// What stops it and looks at it while it runs.
+    pub fn handle(&self) -> ConsumerHandle {
+        ConsumerHandle(Arc::clone(&self.shared))
+    }
+
+    /// Runs until it is told to stop. What is under way may end then, within the limit that the config has.
+    ///
+    /// Brokers that are away are waited for.
+    ///
+    /// # Errors
+    ///
+    /// The config cannot be run, the brokers do not let us in, topics are missing, or a flow stopped with `exit: true`.
+    pub async fn run(self) -> Result<(), RunError> {
+        let Some(Kafka::Properties(properties)) = &self.config.kafka else {
+            return Err(match self.config.kafka {
+                Some(_) => RunError::Unsupported("`kafka: embedded` is not there yet".to_owned()),
+                None => RunError::NoKafka,
+            });
+        };
+        let properties = Properties::new(properties);
+        let group: Arc<str> = self.config.group.as_deref().ok_or(RunError::NoGroup)?.into();
+        self.check()?;
+        let told = Told::new(self.events.clone());
+        let state_topic: Arc<str> =
+            self.config.state_topic.clone().unwrap_or_else(|| topics::state_topic(&group)).into();
+        let needed = topics::needed(&self.config, &state_topic);
+        let admin = Arc::new(Admin::new(&properties, told.clone())?);
+        let Some((cluster, facts)) = self.connect(&admin, &told, &needed).await? else {
+            return Ok(());
+        };
+        drop(admin);
+        let setup = Setup { consumer: &self, properties, told, group, state_topic, cluster, facts };
+        let machine = setup.start()?;
+        let result = self.supervise(&machine).await;
+        // Joining threads must not hold up the handlers.
+        _ = tokio::task::spawn_blocking(move || machine.stop()).await;
+        result
+    }
+
+    fn check(&self) -> Result<(), RunError> {
+        if self.config.flows.is_empty() {
+            return Err(RunError::NoFlow);
+        }
+        for flow in &self.config.flows {
+            let topic = flow.flow.source();
+            if !self.handlers.contains_key(&**topic) {
+                return Err(RunError::NoHandler(topic.to_string()));
+            }
+            if flow.ordering == Ordered::Key {
+                let message = format!("the flow of {topic} has `ordering: key`, which is not there yet");
+                return Err(RunError::Unsupported(message));
+            }
+        }
+        let is_known = |topic: &str| self.config.flow(topic).is_some();
+        match self.handlers.keys().find(|it| !is_known(it)) {
+            Some(topic) => Err(RunError::NoSuchFlow(topic.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits for the brokers, and looks at the topics. None if it was told to stop meanwhile.
+    async fn connect(
+        &self,
+        admin: &Arc<Admin>,
+        told: &Told,
+        needed: &[Needed],
+    ) -> Result<Option<(String, BTreeMap<Arc<str>, Facts>)>, RunError> {
+        loop {
+            if self.shared.is_stopping.load(Ordering::Acquire) {
+                return Ok(None);
+            }
+            let asked = Arc::clone(admin);
+            let cluster = tokio::task::spawn_blocking(move || asked.cluster_id());
+            let cluster = tokio::select! {
+                cluster = cluster => cluster.ok().flatten(),
+                () = self.shared.stop.notified() => return Ok(None),
+            };
+            if let Some(reason) = told.refused() {
+                return Err(RunError::Refused(reason.to_owned()));
+            }
+            if let Some(cluster) = cluster {
+                return Ok(Some((cluster, self.look_at_topics(admin, needed).await?)));
+            }
+        }
+    }
+
+    async fn look_at_topics(
+        &self,
+        admin: &Admin,
+        needed: &[Needed],
+    ) -> Result<BTreeMap<Arc<str>, Facts>, RunError> {
+        let mut found = admin.look(needed).await?;
+        let is_missing = |it: &&Needed, found: &BTreeMap<Arc<str>, Facts>| {
+            !found.contains_key(&it.topic)
+        };
+        if self.makes_topics {
+            let missing: Vec<_> = needed
+                .iter()
+                .filter(|it| is_missing(it, &found) && it.purpose != Purpose::Source)
+                .collect();
+            if !missing.is_empty() {
+                admin.make(&missing, &found).await?;
+                found = admin.look(needed).await?;
+            }
+        }
+        let missing: Vec<_> =
+            needed.iter().filter(|it| is_missing(it, &found)).map(|it| it.topic.to_string()).collect();
+        if !missing.is_empty() {
+            return Err(RunError::MissingTopics(missing));
+        }
+        for needed in needed.iter().filter(|it| it.purpose == Purpose::Retry) {
+            if found.get(&needed.topic).is_some_and(|it| it.is_compacted) {
+                return Err(RunError::BadTopic(format!(
+                    "the retry topic {} is compacted, which would delete records that wait: set `cleanup.policy=delete`",
+                    needed.topic
+                )));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Waits until it is told to stop, or something says that it cannot go on.
+    async fn supervise(&self, machine: &Machine) -> Result<(), RunError> {
+        let mut look = tokio::time::interval(Duration::from_millis(100));
+        loop {
+            tokio::select! {
+                () = self.shared.stop.notified() => return Ok(()),
+                _ = look.tick() => {}
+            }
+            if self.shared.is_stopping.load(Ordering::Acquire) {
+                return Ok(());
+            }
+            if let Some(reason) = machine.pulses.iter().find_map(|it| it.fatal.get()) {
+                return Err(RunError::Fatal(reason.clone()));
+            }
+            for state in &machine.states {
+                if state.wants_exit.load(Ordering::Acquire) {
+                    let stopped = state.stopped.lock().unwrap_or_else(PoisonError::into_inner);
+                    return Err(RunError::Stopped(stopped.clone().unwrap_or_default()));
+                }
+            }
+        }
+    }
+}
+
+/// Everything that is known before the threads are started.
+struct Setup<'a> {
+    consumer: &'a Consumer,
+    properties: Properties,
+    told: Told,
+    group: Arc<str>,
+    state_topic: Arc<str>,
+    cluster: String,
+    facts: BTreeMap<Arc<str>, Facts>,
+}
+
+/// The running threads.
+struct Machine {
+    polls: Vec<thread::JoinHandle<()>>,
+    engines: Vec<thread::JoinHandle<()>>,
+    inboxes: Vec<Arc<Inbox>>,
+    pulses: Vec<Arc<Pulse>>,
+    states: Vec<Arc<FlowState>>,
+    publisher: Arc<Publisher>,
+    limit: Duration,
+}
+
+impl Setup<'_> {
+    fn start(self) -> Result<Machine, RunError> {
+        let config = &self.consumer.config;
+        let events = &self.consumer.events;
+        let publisher = Arc::new(Publisher::new(&self.properties, self.told.clone())?);
+        let state_topic = Arc::new(StateTopic::new(
+            Arc::clone(&self.state_topic),
+            &self.group,
+            self.properties.clone(),
+            self.told.clone(),
+        ));
+        let (rereader, _) = Rereader::start(&self.properties, &self.group, self.told.clone())?;
+        let plans: Vec<_> = config.flows.iter().map(|it| Arc::new(self.plan(it))).collect();
+        let inboxes: Vec<Arc<Inbox>> = plans.iter().map(|_| Arc::default()).collect();
+
+        let mut groups: Vec<(String, Vec<Subscribed>)> = Vec::new();
+        for ((flow, plan), inbox) in config.flows.iter().zip(&plans).zip(&inboxes) {
+            for (index, stop) in plan.stops.iter().enumerate() {
+                let subscribed = Subscribed {
+                    topic: Arc::clone(&stop.topic),
+                    stop: index,
+                    inbox: Arc::clone(inbox),
+                    lanes: self.lanes(flow, stop.role, &stop.topic),
+                };
+                let name = self.group_of(flow, stop.role);
+                match groups.iter_mut().find(|it| it.0 == name) {
+                    Some(group) => group.1.push(subscribed),
+                    None => groups.push((name, vec![subscribed])),
+                }
+            }
+        }
+        let mut members = Vec::new();
+        for (index, (group, topics)) in groups.into_iter().enumerate() {
+            let plan = GroupPlan {
+                index,
+                group,
+                topics,
+                revoke_limit: config.drain.revoke,
+                shutdown_limit: config.drain.shutdown,
+            };
+            let (told, events) = (self.told.clone(), events.clone());
+            let state_topic = Arc::clone(&state_topic);
+            members.push(Group::new(plan, &self.properties, told, events, state_topic)?);
+        }
+        let pulses: Vec<_> = members.iter().map(|it| Arc::clone(&it.pulse)).collect();
+
+        let counts = self.facts.iter().map(|(topic, facts)| (Arc::clone(topic), facts.partitions));
+        let counts: Arc<Counts> = Arc::new(Counts(counts.collect()));
+        let mut machine = Machine {
+            polls: Vec::new(),
+            engines: Vec::new(),
+            inboxes: inboxes.clone(),
+            pulses: pulses.clone(),
+            states: plans.iter().map(|_| Arc::default()).collect(),
+            publisher: Arc::clone(&publisher),
+            limit: config.drain.shutdown,
+        };
+        let mut running = Vec::new();
+        for (index, (flow, plan)) in config.flows.iter().zip(&plans).enumerate() {
+            let handler = self.consumer.handlers.get(&**flow.flow.source());
+            let (Some(handler), Some(inbox), Some(state)) =
+                (handler, inboxes.get(index), machine.states.get(index))
+            else {
+                continue;
+            };
+            let links = members.iter().map(|it| GroupLink {
+                commits: Arc::clone(&it.commits),
+                queue: it.queue().map(|it| Arc::downgrade(&it)).unwrap_or_default(),
+            });
+            let tools = Tools {
+                publisher: Arc::clone(&publisher),
+                state_topic: Arc::clone(&state_topic),
+                rereader: rereader.clone(),
+                groups: links.collect(),
+                partitions: Arc::clone(&counts) as Arc<dyn Partitions + Send + Sync>,
+                events: events.clone(),
+                runtime: tokio::runtime::Handle::current(),
+                handler: Arc::clone(handler),
+            };
+            let engine = Engine::new(
+                Arc::clone(plan),
+                tools,
+                Arc::clone(inbox),
+                slots(flow),
+                Arc::clone(state),
+            );
+            machine.engines.push(spawn("redrive-engine", move || engine.run())?);
+            running.push(RunningFlow {
+                topic: Arc::clone(flow.flow.source()),
+                inbox: Arc::clone(inbox),
+                state: Arc::clone(state),
+            });
+        }
+        for member in members {
+            machine.polls.push(spawn("redrive-poll", move || member.run())?);
+        }
+        *self.consumer.shared.running.lock().unwrap_or_else(PoisonError::into_inner) =
+            Running { flows: running, pulses };
+        Ok(machine)
+    }
+
+    fn plan(&self, flow: &FlowConfig) -> FlowPlan {
+        let draining: Vec<Arc<str>> = flow.draining.iter().map(|it| it.as_str().into()).collect();
+        let names = Names { group: Arc::clone(&self.group), source: Arc::clone(flow.flow.source()) };
+        FlowPlan {
+            flow: flow.flow.clone(),
+            names: Arc::new(names),
+            dialect: flow.dialect,
+            dead_letter_format: flow.dead_letter_format,
+            stops: FlowPlan::stops_of(&flow.flow, &draining),
+            timeout: flow.timeout,
+        }
+    }
+
+    fn lanes(&self, flow: &FlowConfig, role: Role, topic: &Arc<str>) -> LaneConfig {
+        let kind = FlowPlan::lane_kind(&flow.flow, role);
+        let order = match flow.ordering {
+            Ordered::Partition => Order::Partition,
+            Ordered::None | Ordered::Key => Order::None,
+        };
+        let retention = self.facts.get(topic).and_then(|it| it.retention);
+        LaneConfig {
+            order,
+            commit_every: self.consumer.config.commit_interval,
+            retention: retention.filter(|_| role != Role::Source),
+            ..LaneConfig::new(kind, &*self.cluster)
+        }
+    }
+
+    /// The group that reads a topic.
+    fn group_of(&self, flow: &FlowConfig, role: Role) -> String {
+        let own = match role {
+            Role::Source => None,
+            Role::Tier(index) => {
+                let index = usize::try_from(index).unwrap_or(usize::MAX);
+                let tier = flow.tier_groups.get(index).and_then(Option::as_ref);
+                tier.or(flow.retry_group.as_ref())
+            }
+            Role::Retry => flow.retry_group.as_ref(),
+        };
+        own.map_or_else(|| self.group.to_string(), Clone::clone)
+    }
+}
+
+fn slots(flow: &FlowConfig) -> Slots {
+    let slots = Slots::new(usize::try_from(flow.concurrency).unwrap_or(usize::MAX));
+    match flow.retry_rate {
+        Some(rate) => slots.with_retry_rate(rate),
+        None => slots,
+    }
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<thread::JoinHandle<()>, RunError> {
+    let thread = thread::Builder::new().name(name.to_owned()).spawn(run);
+    thread.map_err(|error| RunError::Fatal(format!("a thread could not be started: {error}")))
+}
+
+impl Machine {
+    /// Lets everything end, in the order in which one needs the other.
+    fn stop(self) {
+        for pulse in &self.pulses {
+            pulse.is_stopping.store(true, Ordering::Release);
+        }
+        for poll in self.polls {
+            _ = poll.join();
+        }
+        for inbox in &self.inboxes {
+            inbox.send(Letter::End);
+        }
+        for engine in self.engines {
+            _ = engine.join();
+        }
+        _ = self.publisher.flush(self.limit);
+    }
+}
+
+struct Counts(BTreeMap<Arc<str>, i32>);
+
+impl Partitions for Counts {
+    fn has(&self, topic: &str, partition: i32) -> bool {
+        self.0.get(topic).is_some_and(|count| partition < *count)
+    }
+}
+
+/// Stops a consumer, lets it pause, and looks at it.
+#[derive(Clone)]
+pub struct ConsumerHandle(Arc<Shared>);
+
+impl ConsumerHandle {
+    /// Lets the consumer end.
+    pub fn stop(&self) {
+        self.0.is_stopping.store(true, Ordering::Release);
+        self.0.stop.notify_one();
+    }
+
+    /// Stops the consumer when the process is told to end, by SIGTERM or SIGINT.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub fn stop_on_signals(&self) {
+        let handle = self.clone();
+        tokio::spawn(async move {
+            use tokio::signal::unix::{SignalKind, signal};
+            let (Ok(mut terminate), Ok(mut interrupt)) =
+                (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+            else {
+                return;
+            };
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            handle.stop();
+        });
+    }
+
+    fn running(&self) -> std::sync::MutexGuard<'_, Running> {
+        self.0.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn send(&self, topic: &str, letter: Letter) -> bool {
+        let running = self.running();
+        match running.flows.iter().find(|it| *it.topic == *topic) {
+            Some(flow) => {
+                flow.inbox.send(letter);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Lets the flow of this source topic take no more records. False if there is none.
+    pub fn pause(&self, topic: &str) -> bool {
+        self.send(topic, Letter::Pause(true))
+    }
+
+    /// Lets a flow go on that was paused or has stopped. False if there is none.
+    pub fn resume(&self, topic: &str) -> bool {
+        self.send(topic, Letter::Pause(false)) && self.send(topic, Letter::Resume)
+    }
+
+    /// How the consumer is.
+    pub fn state(&self) -> State {
+        let running = self.running();
+        let flows = running.flows.iter().map(|it| {
+            let number = |it: &std::sync::atomic::AtomicU64| it.load(Ordering::Relaxed);
+            let state = &it.state;
+            FlowStatus {
+                topic: it.topic.to_string(),
+                runs: number(&state.runs),
+                succeeded: number(&state.succeeded),
+                retried: number(&state.retried),
+                dead_lettered: number(&state.dead_lettered),
+                dropped: number(&state.dropped),
+                foreign: number(&state.foreign),
+                waiting: number(&state.held),
+                running: number(&state.running),
+                unpublished: number(&state.unpublished),
+                is_paused: state.is_paused.load(Ordering::Relaxed),
+                stopped: state.stopped.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            }
+        });
+        let pulses = || running.pulses.iter();
+        State {
+            is_joined: !running.pulses.is_empty()
+                && pulses().all(|it| it.is_joined.load(Ordering::Acquire)),
+            partitions: pulses().map(|it| it.partitions.load(Ordering::Relaxed)).sum(),
+            flows: flows.collect(),
+        }
+    }
+}
+
+/// How a consumer is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct State {
+    /// Whether all its groups were assigned their partitions, be it none.
+    pub is_joined: bool,
+    /// How many partitions it has.
+    pub partitions: u64,
+    /// How its flows are.
+    pub flows: Vec<FlowStatus>,
+}
+
+impl State {
+    /// Whether all is well: joined, nothing stopped, and nothing held because it could not be published.
+    pub fn is_ready(&self) -> bool {
+        self.is_joined && self.flows.iter().all(|it| it.stopped.is_none() && it.unpublished == 0)
+    }
+}
+
+/// How a flow is. Counts are since it was started, in this process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FlowStatus {
+    /// Its source topic.
+    pub topic: String,
+    /// How many runs were started.
+    pub runs: u64,
+    /// How many succeeded.
+    pub succeeded: u64,
+    /// How many records were sent to retry topics.
+    pub retried: u64,
+    /// How many were sent to the dead-letter topic.
+    pub dead_lettered: u64,
+    /// How many were dropped.
+    pub dropped: u64,
+    /// How many records of other groups were passed over.
+    pub foreign: u64,
+    /// How many records wait or are ready.
+    pub waiting: u64,
+    /// How many run.
+    pub running: u64,
+    /// How many are held because they could not be published.
+    pub unpublished: u64,
+    /// Whether it was told to pause.
+    pub is_paused: bool,
+    /// Why it stopped, if it did.
+    pub stopped: Option<String>,
+}

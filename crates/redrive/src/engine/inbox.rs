@@ -1,0 +1,164 @@
+//! Where everything arrives that a flow's engine has to know.
+//!
+//! Letters are put in by poll threads, handlers, the producer and the committer, and taken out all at once.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rdkafka::types::RDKafkaErrorCode;
+use redrive_core::lane::Lane;
+use redrive_core::offsets::BlockId;
+
+use crate::handler::Outcome;
+use crate::kafka::commit::Refusal;
+use crate::kafka::message::Message;
+use crate::kafka::publish::{Outgoing, Receipt};
+use crate::record::Record;
+
+/// A partition of one of the flow's topics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct LaneKey {
+    /// Which of the flow's topics.
+    pub(crate) stop: usize,
+    pub(crate) partition: i32,
+}
+
+pub(crate) type OwnLane = Lane<Record, Arc<Outgoing>>;
+
+/// Everything that has happened since the last look.
+#[derive(Default)]
+pub(crate) struct Letters {
+    pub(crate) read: Vec<Read>,
+    pub(crate) ran: Vec<Ran>,
+    pub(crate) published: Vec<Published>,
+    pub(crate) others: Vec<Letter>,
+}
+
+impl Letters {
+    fn is_empty(&self) -> bool {
+        self.read.is_empty()
+            && self.ran.is_empty()
+            && self.published.is_empty()
+            && self.others.is_empty()
+    }
+}
+
+/// What was read of a partition, in order.
+pub(crate) struct Read {
+    pub(crate) lane: u64,
+    pub(crate) messages: Vec<Message>,
+}
+
+/// How a run ended.
+pub(crate) struct Ran {
+    pub(crate) lane: u64,
+    pub(crate) offset: i64,
+    pub(crate) outcome: Outcome,
+}
+
+/// What became of a publish.
+pub(crate) struct Published {
+    pub(crate) lane: u64,
+    pub(crate) offset: i64,
+    pub(crate) result: Result<(), RDKafkaErrorCode>,
+}
+
+pub(crate) enum Letter {
+    /// A partition was assigned.
+    Open { lane: u64, key: LaneKey, group: usize, machine: Box<OwnLane> },
+    /// Partitions go: what is under way may end.
+    Drain { lanes: Vec<u64>, limit: Duration, latch: Latch },
+    /// Partitions are gone.
+    Lose { lanes: Vec<u64> },
+    /// A commit was accepted, or was not.
+    Committed { lane: u64, result: Result<(), Refusal> },
+    /// Offsets were read again.
+    Reread { lane: u64, ticket: u64, messages: Vec<Message>, end: Option<bool> },
+    /// A block is in the state topic, or is not.
+    Stored { lane: u64, id: BlockId, is_stored: bool },
+    /// The flow goes on after it stopped.
+    Resume,
+    /// The flow is to take nothing more, or to go on.
+    Pause(bool),
+    /// The engine is not needed any more.
+    End,
+}
+
+/// An engine's letterbox.
+#[derive(Default)]
+pub(crate) struct Inbox {
+    letters: Mutex<Letters>,
+    bell: Condvar,
+}
+
+impl Inbox {
+    fn lock(&self) -> MutexGuard<'_, Letters> {
+        self.letters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, put: impl FnOnce(&mut Letters)) {
+        let mut letters = self.lock();
+        let was_empty = letters.is_empty();
+        put(&mut letters);
+        drop(letters);
+        if was_empty {
+            self.bell.notify_one();
+        }
+    }
+
+    pub(crate) fn send(&self, letter: Letter) {
+        self.put(|it| it.others.push(letter));
+    }
+
+    pub(crate) fn read(&self, read: Read) {
+        self.put(|it| it.read.push(read));
+    }
+
+    pub(crate) fn ran(&self, ran: &mut Vec<Ran>) {
+        self.put(|it| it.ran.append(ran));
+    }
+
+    /// Takes everything out, after waiting for something until then.
+    pub(crate) fn take(&self, until: Instant, into: &mut Letters) {
+        let mut letters = self.lock();
+        while letters.is_empty() {
+            let Some(wait) = until.checked_duration_since(Instant::now()) else {
+                break;
+            };
+            let waited = self.bell.wait_timeout(letters, wait);
+            letters = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        std::mem::swap(&mut *letters, into);
+    }
+}
+
+impl Receipt for Inbox {
+    fn published(&self, (lane, offset): (u64, i64), result: Result<(), RDKafkaErrorCode>) {
+        self.put(|it| it.published.push(Published { lane, offset, result }));
+    }
+}
+
+/// Counts down what is waited for.
+#[derive(Clone, Default)]
+pub(crate) struct Latch(Arc<(Mutex<usize>, Condvar)>);
+
+impl Latch {
+    pub(crate) fn of(count: usize) -> Self {
+        Self(Arc::new((Mutex::new(count), Condvar::new())))
+    }
+
+    pub(crate) fn count_down(&self) {
+        let mut left = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *left = left.saturating_sub(1);
+        if *left == 0 {
+            self.0.1.notify_all();
+        }
+    }
+
+    /// Waits until all have come; false if they have not within the limit.
+    pub(crate) fn wait(&self, limit: Duration) -> bool {
+        let left = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.0.1.wait_timeout_while(left, limit, |left| *left > 0);
+        *waited.unwrap_or_else(PoisonError::into_inner).0 == 0
+    }
+}

@@ -1,0 +1,230 @@
+//! From a failed run to the record's next stop.
+
+use std::sync::Arc;
+
+use redrive_core::headers::{self, Failed, Header, Owner, Stamp, Stop};
+use redrive_core::lane::{Hop, Next};
+use redrive_core::{
+    Action, Ask, Delivery, Draw, Failure, InPlace, Incident, Origin, Reason, RecordView,
+    RetryState, Timestamp,
+};
+
+use super::envelope;
+use super::plan::{FlowPlan, Role};
+use crate::config::DeadLetterFormat;
+use crate::event::{Event, Spot};
+use crate::kafka::publish::{Body, Outgoing};
+use crate::record::Record;
+
+/// How many partitions topics have.
+pub(crate) trait Partitions {
+    /// Whether the topic has this partition. Where that is not known, it has not.
+    fn has(&self, topic: &str, partition: i32) -> bool;
+}
+
+/// What is to become of a record.
+pub(super) struct Judged {
+    pub(super) next: Next<Arc<Outgoing>>,
+    pub(super) event: Event,
+    /// Whether the whole process is to end.
+    pub(super) exit: bool,
+}
+
+/// Makes outgoing records of a flow.
+pub(super) struct Judge<'a> {
+    pub(super) plan: &'a FlowPlan,
+    pub(super) partitions: &'a dyn Partitions,
+    pub(super) now: Timestamp,
+}
+
+impl Judge<'_> {
+    /// What is to become of a record whose run failed.
+    pub(super) fn failed(
+        &self,
+        role: Role,
+        record: &Record,
+        in_place: InPlace,
+        failure: &Failure,
+        asked: Option<Ask>,
+        draw: Draw,
+    ) -> Judged {
+        let headers: Vec<_> = record.headers().collect();
+        let timestamp = record.appended_at().unwrap_or_default();
+        let reading = self.plan.read(role, &headers, record.value(), timestamp);
+        let view = RecordView {
+            topic: self.plan.flow.source(),
+            key: record.key(),
+            value: record.value(),
+            headers: &headers,
+        };
+        let delivery = Delivery { record: view, state: &reading.state, in_place };
+        let incident = Incident { failure, asked, provided: None };
+        let verdict = self.plan.flow.decide(&delivery, &incident, self.now, draw);
+        let (spot, error) = (spot(record), describe(failure));
+        let failed = Some(Failed { failure, at: self.now });
+        let mut exit = false;
+        let (next, event) = match verdict.action {
+            Action::RunAgain { wait, in_place } => {
+                (Next::RunAgain { wait, in_place }, Event::RunsAgain { spot, error, wait })
+            }
+            Action::Publish { topic, due, delay } => {
+                let forward_to = self.plan.flow.strategy().relay_target(self.plan.flow.source());
+                let stop =
+                    Stop::Tier { due, delay: Some(delay), forward_to: forward_to.map(|it| &**it) };
+                let to = Arc::clone(topic);
+                let event = Event::Retries {
+                    spot,
+                    error,
+                    to: Arc::clone(topic),
+                    overall: verdict.state.overall,
+                    due,
+                };
+                (Next::Publish(self.outgoing(to, role, record, &verdict.state, failed, stop)), event)
+            }
+            Action::DeadLetter { topic, reason } => {
+                let stop = Stop::DeadLetter { reason, follows: None };
+                let to = Arc::clone(topic);
+                let event = Event::DeadLettered { spot, error: Some(error), reason };
+                (Next::Publish(self.outgoing(to, role, record, &verdict.state, failed, stop)), event)
+            }
+            Action::Drop { reason } => (Next::Settle, Event::Dropped { spot, error, reason }),
+            Action::Stop { exit: ends, .. } => {
+                exit = ends;
+                (Next::Stop, Event::Stopped { spot, error })
+            }
+            // The lane holds it, which is loud, rather than losing it.
+            _ => (Next::Stop, Event::Stopped { spot, error }),
+        };
+        Judged { next, event, exit }
+    }
+
+    /// The outgoing record of a hop.
+    pub(super) fn hop(&self, role: Role, record: &Record, hop: Hop<Arc<Outgoing>>) -> Arc<Outgoing> {
+        match hop {
+            Hop::Verdict(outgoing) => outgoing,
+            Hop::DeadLetter(reason) => self.dead_letter(role, record, reason),
+            Hop::Relay => {
+                let source = self.plan.flow.source();
+                let to = self.plan.flow.strategy().relay_target(source).unwrap_or(source);
+                self.unchanged(Arc::clone(to), record)
+            }
+            Hop::Reappend => {
+                let topic = self.plan.stops.iter().map(|it| &it.topic).find(|it| ***it == *record.topic());
+                let topic = topic.map_or_else(|| record.topic().into(), Arc::clone);
+                Arc::new(Outgoing {
+                    partition: Some(record.partition()),
+                    ..self.as_it_is(topic, record)
+                })
+            }
+        }
+    }
+
+    /// A dead letter of a record that was not run, or that nothing else will take.
+    pub(super) fn dead_letter(&self, role: Role, record: &Record, reason: Reason) -> Arc<Outgoing> {
+        let headers: Vec<_> = record.headers().collect();
+        let timestamp = record.appended_at().unwrap_or_default();
+        let reading = self.plan.read(role, &headers, record.value(), timestamp);
+        let stop = Stop::DeadLetter { reason, follows: None };
+        let to = Arc::clone(self.plan.flow.dead_letter());
+        self.outgoing(to, role, record, &reading.state, None, stop)
+    }
+
+    fn outgoing(
+        &self,
+        topic: Arc<str>,
+        role: Role,
+        record: &Record,
+        state: &RetryState<'_>,
+        failure: Option<Failed<'_>>,
+        stop: Stop<'_>,
+    ) -> Arc<Outgoing> {
+        // A name that is not UTF-8 is lent one that is, and takes its own place again below.
+        let raw: Vec<_> = record.raw_headers().collect();
+        let names: Vec<_> = raw.iter().map(|it| String::from_utf8_lossy(it.0)).collect();
+        let headers: Vec<_> = raw
+            .iter()
+            .zip(&names)
+            .map(|((_, value), name)| Header { name, value: *value })
+            .collect();
+        let timestamp = record.appended_at().unwrap_or_default();
+        let reading = self.plan.read(role, &headers, record.value(), timestamp);
+        let here = Origin {
+            topic: self.plan.flow.source(),
+            partition: record.partition(),
+            offset: record.offset(),
+        };
+        let origin = reading.origin.filter(|_| reading.owner == Owner::Us).unwrap_or(here);
+        let stamp = Stamp {
+            group: &self.plan.names.group,
+            origin,
+            produced_at: reading.produced_at.or_else(|| record.timestamp()),
+            from: (record.topic(), record.partition(), record.offset()),
+            state,
+            hop: reading.hop.saturating_add(1),
+            epoch: None,
+            redriven: reading.redriven,
+            failure,
+            stop,
+            now: self.now,
+        };
+        let written = headers::write(&headers, &stamp, self.plan.dialect);
+        let own_name = |name: &str| {
+            let lent = names.iter().position(|it| std::ptr::eq(it.as_ptr(), name.as_ptr()));
+            lent.and_then(|index| raw.get(index)).map_or(name.as_bytes(), |it| it.0).to_vec()
+        };
+        let headers: Vec<_> =
+            written.iter().map(|it| (own_name(it.name), it.value.map(<[u8]>::to_vec))).collect();
+        let is_dead = matches!(stop, Stop::DeadLetter { .. });
+        let body = if is_dead && self.plan.dead_letter_format == DeadLetterFormat::Envelope {
+            Some(envelope::wrap(record, &stamp))
+        } else {
+            let value = headers::write_value(record.value(), &stamp, self.plan.dialect);
+            value.map(|it| Body { key: record.key().map(<[u8]>::to_vec), value: Some(it) })
+        };
+        let partition = self.partition(&topic, origin.partition);
+        Arc::new(Outgoing { topic, partition, headers, body })
+    }
+
+    /// A record that only moves.
+    fn unchanged(&self, topic: Arc<str>, record: &Record) -> Arc<Outgoing> {
+        Arc::new(self.as_it_is(topic, record))
+    }
+
+    fn as_it_is(&self, topic: Arc<str>, record: &Record) -> Outgoing {
+        let headers =
+            record.raw_headers().map(|(name, value)| (name.to_vec(), value.map(<[u8]>::to_vec)));
+        let partition = self.partition(&topic, record.partition());
+        Outgoing { partition, headers: headers.collect(), topic, body: None }
+    }
+
+    /// The origin's partition, where the topic has it.
+    fn partition(&self, topic: &str, partition: i32) -> Option<i32> {
+        self.partitions.has(topic, partition).then_some(partition)
+    }
+}
+
+/// Without the long headers that tell of the failure: what can be done without when a record is too large.
+pub(super) fn trimmed(outgoing: &Outgoing) -> Outgoing {
+    const LONG: [&str; 3] = ["redrive-error-message", "redrive-error-detail", "redrive-response"];
+    let is_long = |name: &[u8]| LONG.iter().any(|it| it.as_bytes() == name);
+    let headers = outgoing.headers.iter().filter(|it| !is_long(&it.0)).cloned().collect();
+    let body = outgoing
+        .body
+        .as_ref()
+        .map(|it| Body { key: it.key.clone(), value: it.value.clone() });
+    Outgoing { topic: Arc::clone(&outgoing.topic), partition: outgoing.partition, headers, body }
+}
+
+pub(super) fn spot(record: &Record) -> Spot {
+    Spot { topic: record.topic().into(), partition: record.partition(), offset: record.offset() }
+}
+
+/// A failure in a line.
+pub(super) fn describe(failure: &Failure) -> String {
+    let mut parts = Vec::new();
+    parts.extend(failure.simple_name().map(|it| it.into_owned()));
+    parts.extend(failure.status.map(|it| format!("status {it}")));
+    parts.extend(failure.kind.as_ref().map(|it| it.as_str().to_owned()));
+    parts.extend(failure.message.as_deref().map(str::to_owned));
+    if parts.is_empty() { "no reason given".to_owned() } else { parts.join(": ") }
+}

@@ -1,0 +1,677 @@
+//! A flow's engine: the thread that drives its lanes.
+//!
+//! It never waits for anything but its inbox: handlers run on tokio, the producer, the committer and the second consumer
+//! answer by letter. Being a thread of its own, it wakes within a fraction of a millisecond of a due time.
+
+mod envelope;
+pub(crate) mod inbox;
+mod judge;
+pub(crate) mod plan;
+mod run;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use rdkafka::types::RDKafkaErrorCode;
+use redrive_core::lane::{Action, Event as Told, Fate, Next, Slots};
+use redrive_core::{Draw, Reason, Timestamp};
+use tokio::runtime::Handle;
+
+use crate::clock;
+use crate::event::{Event, Events, Spot};
+use crate::handler::{AnyHandler, Outcome};
+use crate::kafka::commit::{self, Commits, Refusal};
+use crate::kafka::message::Message;
+use crate::kafka::publish::{Outgoing, Publisher};
+use crate::kafka::queue::Queue;
+use crate::kafka::reread::{self, Rereader};
+use crate::kafka::state::StateTopic;
+use inbox::{Inbox, LaneKey, Latch, Letter, Letters, OwnLane, Published, Ran, Read};
+use judge::{Judge, spot, trimmed};
+pub(crate) use judge::Partitions;
+use plan::{FlowPlan, Role};
+use run::{Runner, Start};
+
+/// What an engine works with.
+pub(crate) struct Tools {
+    pub(crate) publisher: Arc<Publisher>,
+    pub(crate) state_topic: Arc<StateTopic>,
+    pub(crate) rereader: Rereader,
+    pub(crate) groups: Vec<GroupLink>,
+    pub(crate) partitions: Arc<dyn Partitions + Send + Sync>,
+    pub(crate) events: Events,
+    pub(crate) runtime: Handle,
+    pub(crate) handler: Arc<dyn AnyHandler>,
+}
+
+/// What an engine needs of a group.
+pub(crate) struct GroupLink {
+    pub(crate) commits: Arc<Commits>,
+    pub(crate) queue: Weak<Queue>,
+}
+
+/// What others see of a flow.
+#[derive(Default)]
+pub(crate) struct FlowState {
+    pub(crate) runs: AtomicU64,
+    pub(crate) succeeded: AtomicU64,
+    pub(crate) retried: AtomicU64,
+    pub(crate) dead_lettered: AtomicU64,
+    pub(crate) dropped: AtomicU64,
+    pub(crate) foreign: AtomicU64,
+    /// Records that wait or are ready, and records that run.
+    pub(crate) held: AtomicU64,
+    pub(crate) running: AtomicU64,
+    pub(crate) is_paused: AtomicBool,
+    /// Publishes that failed and were not made good yet.
+    pub(crate) unpublished: AtomicU64,
+    /// Why it stopped.
+    pub(crate) stopped: Mutex<Option<String>>,
+    /// Whether the process is to end because of it.
+    pub(crate) wants_exit: AtomicBool,
+}
+
+/// A lane, and what the engine knows of it.
+struct Held {
+    key: LaneKey,
+    group: usize,
+    machine: Box<OwnLane>,
+    /// What was read while the lane wanted nothing.
+    backlog: VecDeque<Message>,
+    /// Whether the lane wants nothing for now.
+    is_held_back: bool,
+    /// Whether its messages stay with librdkafka.
+    is_cut_off: bool,
+    wakeup: Option<Timestamp>,
+    latch: Option<Latch>,
+    /// Records that are too large for their next stop, and how often something smaller was tried.
+    too_large: BTreeMap<i64, u8>,
+    /// Records that could not be published.
+    unpublished: BTreeSet<i64>,
+}
+
+pub(crate) struct Engine {
+    plan: Arc<FlowPlan>,
+    tools: Tools,
+    inbox: Arc<Inbox>,
+    runner: Runner,
+    state: Arc<FlowState>,
+    slots: Slots,
+    lanes: BTreeMap<u64, Held>,
+    wakeups: BTreeSet<(Timestamp, u64)>,
+    /// Lanes that something happened to.
+    touched: BTreeSet<u64>,
+    starts: Vec<Start>,
+    draws: u64,
+    is_halted: bool,
+}
+
+/// Without anything to do, look at the clock this often.
+const IDLE: Duration = Duration::from_secs(1);
+
+impl Engine {
+    pub(crate) fn new(
+        plan: Arc<FlowPlan>,
+        tools: Tools,
+        inbox: Arc<Inbox>,
+        slots: Slots,
+        state: Arc<FlowState>,
+    ) -> Self {
+        let runner = Runner {
+            runtime: tools.runtime.clone(),
+            handler: Arc::clone(&tools.handler),
+            timeout: plan.timeout,
+            inbox: Arc::clone(&inbox),
+        };
+        // Different in every process, so that members do not retry in step.
+        let draws = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
+        Self {
+            plan,
+            tools,
+            inbox,
+            runner,
+            state,
+            slots,
+            lanes: BTreeMap::new(),
+            wakeups: BTreeSet::new(),
+            touched: BTreeSet::new(),
+            starts: Vec::new(),
+            draws,
+            is_halted: false,
+        }
+    }
+
+    /// Drives the lanes until it is told to end.
+    pub(crate) fn run(mut self) {
+        let mut letters = Letters::default();
+        loop {
+            let wait = self.wakeups.first().map_or(IDLE, |it| clock::until(it.0).min(IDLE));
+            self.inbox.take(Instant::now() + wait, &mut letters);
+            let now = clock::now();
+            if !self.open_letters(&mut letters, now) {
+                return;
+            }
+            self.wake(now);
+            self.settle_down(now);
+        }
+    }
+
+    /// Reads all letters; false if it is to end.
+    fn open_letters(&mut self, letters: &mut Letters, now: Timestamp) -> bool {
+        let mut goes_on = true;
+        for letter in letters.others.drain(..) {
+            goes_on &= self.open_letter(letter, now);
+        }
+        for ran in letters.ran.drain(..) {
+            self.ran(ran, now);
+        }
+        for published in letters.published.drain(..) {
+            self.published(published, now);
+        }
+        for read in letters.read.drain(..) {
+            self.read(read, now);
+        }
+        goes_on
+    }
+
+    fn open_letter(&mut self, letter: Letter, now: Timestamp) -> bool {
+        match letter {
+            Letter::Open { lane, key, group, machine } => {
+                let held = Held {
+                    key,
+                    group,
+                    machine,
+                    backlog: VecDeque::new(),
+                    is_held_back: false,
+                    is_cut_off: false,
+                    wakeup: None,
+                    latch: None,
+                    too_large: BTreeMap::new(),
+                    unpublished: BTreeSet::new(),
+                };
+                self.lanes.insert(lane, held);
+                if self.is_halted {
+                    self.feed(lane, |machine, slots| machine.halt(now, slots));
+                }
+                self.touched.insert(lane);
+            }
+            Letter::Drain { lanes, limit, latch } => {
+                for lane in lanes {
+                    match self.lanes.get_mut(&lane) {
+                        Some(held) => {
+                            held.latch = Some(latch.clone());
+                            let until = now.after(limit);
+                            self.feed(lane, |machine, slots| machine.drain(until, now, slots));
+                        }
+                        None => latch.count_down(),
+                    }
+                }
+            }
+            Letter::Lose { lanes } => {
+                for lane in lanes {
+                    self.feed(lane, |machine, slots| machine.lose(now, slots));
+                    self.remove(lane);
+                }
+            }
+            Letter::Committed { lane, result } => self.committed(lane, result, now),
+            Letter::Reread { lane, ticket, messages, end } => {
+                let role = self.role(lane);
+                for message in messages.into_iter().filter(|it| it.error().is_none()) {
+                    let item = self.plan.item(role, message).0;
+                    self.feed(lane, |machine, slots| machine.refetched(item, now, slots));
+                }
+                match end {
+                    None => {}
+                    Some(true) => {
+                        self.feed(lane, |machine, slots| machine.refetch_done(ticket, now, slots));
+                    }
+                    Some(false) => {
+                        self.feed(lane, |machine, slots| machine.refetch_failed(ticket, now, slots));
+                    }
+                }
+            }
+            Letter::Stored { lane, id, is_stored: true } => {
+                self.feed(lane, |machine, slots| machine.stored(id, now, slots));
+            }
+            Letter::Stored { lane, is_stored: false, .. } => {
+                let refusal = Refusal::Failed("the state topic did not take a block".to_owned());
+                self.committed(lane, Err(refusal), now);
+            }
+            Letter::Resume => {
+                self.set_stopped(None);
+                self.go_on(now);
+            }
+            Letter::Pause(is_paused) => {
+                self.state.is_paused.store(is_paused, Ordering::Relaxed);
+                if is_paused { self.halt(now) } else { self.go_on(now) }
+            }
+            Letter::End => return false,
+        }
+        true
+    }
+
+    fn set_stopped(&self, reason: Option<String>) {
+        *self.state.stopped.lock().unwrap_or_else(PoisonError::into_inner) = reason;
+    }
+
+    /// All lanes stop taking records.
+    fn halt(&mut self, now: Timestamp) {
+        self.is_halted = true;
+        let lanes: Vec<_> = self.lanes.keys().copied().collect();
+        for lane in lanes {
+            self.feed(lane, |machine, slots| machine.halt(now, slots));
+        }
+    }
+
+    /// They go on, unless something else holds them.
+    fn go_on(&mut self, now: Timestamp) {
+        let is_stopped =
+            self.state.stopped.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+        if is_stopped || self.state.is_paused.load(Ordering::Relaxed) {
+            return;
+        }
+        self.is_halted = false;
+        let lanes: Vec<_> = self.lanes.keys().copied().collect();
+        for lane in lanes {
+            self.feed(lane, |machine, slots| machine.resume(now, slots));
+        }
+    }
+
+    fn role(&self, lane: u64) -> Role {
+        let stop = self.lanes.get(&lane).and_then(|it| self.plan.stops.get(it.key.stop));
+        stop.map_or(Role::Source, |it| it.role)
+    }
+
+    fn topic(&self, key: LaneKey) -> Arc<str> {
+        self.plan.stops.get(key.stop).map_or_else(|| "".into(), |it| Arc::clone(&it.topic))
+    }
+
+    /// Gives a lane something.
+    fn feed(&mut self, lane: u64, input: impl FnOnce(&mut OwnLane, &mut Slots)) {
+        if let Some(held) = self.lanes.get_mut(&lane) {
+            input(&mut held.machine, &mut self.slots);
+            self.touched.insert(lane);
+        }
+    }
+
+    fn remove(&mut self, lane: u64) {
+        if let Some(held) = self.lanes.remove(&lane) {
+            self.wakeups.extract_if(.., |it| it.1 == lane).for_each(drop);
+            let unpublished = held.unpublished.len() as u64;
+            self.state.unpublished.fetch_sub(unpublished, Ordering::Relaxed);
+            if let Some(latch) = held.latch {
+                latch.count_down();
+            }
+        }
+    }
+
+    // ----- what happened
+
+    fn read(&mut self, read: Read, now: Timestamp) {
+        let Read { lane, messages } = read;
+        let Some(held) = self.lanes.get_mut(&lane) else {
+            return;
+        };
+        if held.is_cut_off {
+            held.backlog.extend(messages);
+            return;
+        }
+        self.take_in(lane, messages, now);
+    }
+
+    fn take_in(&mut self, lane: u64, messages: impl IntoIterator<Item = Message>, now: Timestamp) {
+        let role = self.role(lane);
+        let Some(held) = self.lanes.get_mut(&lane) else {
+            return;
+        };
+        for message in messages {
+            match message.error() {
+                None => {
+                    let (item, unreadable) = self.plan.item(role, message);
+                    if item.fate == Fate::Settle {
+                        self.state.foreign.fetch_add(1, Ordering::Relaxed);
+                        self.tools.events.tell(&Event::Foreign(spot(&item.payload)));
+                    } else if let Some(header) = unreadable {
+                        let spot = spot(&item.payload);
+                        self.tools.events.tell(&Event::Unreadable { spot, header });
+                    }
+                    held.machine.fetched(item, now, &mut self.slots);
+                }
+                Some(RDKafkaErrorCode::PartitionEOF) => {
+                    held.machine.passed(message.offset(), now, &mut self.slots);
+                }
+                Some(error) => self.tools.events.tell(&Event::Unread {
+                    topic: message.topic().into(),
+                    partition: message.partition(),
+                    error: error.to_string(),
+                }),
+            }
+        }
+        self.touched.insert(lane);
+    }
+
+    fn ran(&mut self, ran: Ran, now: Timestamp) {
+        let Ran { lane, offset, outcome } = ran;
+        let (failure, asked) = match outcome {
+            Outcome::Done => {
+                self.state.succeeded.fetch_add(1, Ordering::Relaxed);
+                return self.feed(lane, |machine, slots| machine.succeeded(offset, now, slots));
+            }
+            Outcome::Failed(failure) => (failure, None),
+            Outcome::Asked(failure, asked) => (failure, Some(asked)),
+        };
+        let role = self.role(lane);
+        let Some(held) = self.lanes.get_mut(&lane) else {
+            return;
+        };
+        self.touched.insert(lane);
+        // What the handler asked for is no word on the service behind it.
+        let is_retryable = failure.is_retryable() && asked.is_none();
+        if !held.machine.failed(offset, is_retryable, now, &mut self.slots) {
+            return;
+        }
+        let Some((record, in_place)) = held.machine.active(offset) else {
+            return;
+        };
+        self.draws = self.draws.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let judge = Judge { plan: &self.plan, partitions: &*self.tools.partitions, now };
+        let draw = Draw::Seed(self.draws);
+        let judged = judge.failed(role, record, in_place, &failure, asked, draw);
+        match &judged.event {
+            Event::Retries { .. } => _ = self.state.retried.fetch_add(1, Ordering::Relaxed),
+            Event::DeadLettered { .. } => {
+                self.state.dead_lettered.fetch_add(1, Ordering::Relaxed);
+            }
+            Event::Dropped { .. } => _ = self.state.dropped.fetch_add(1, Ordering::Relaxed),
+            _ => {}
+        }
+        self.tools.events.tell(&judged.event);
+        let is_stop = judged.next == Next::Stop;
+        held.machine.judged(offset, judged.next, now, &mut self.slots);
+        if is_stop {
+            self.set_stopped(Some(judged.event.to_string()));
+            self.state.wants_exit.fetch_or(judged.exit, Ordering::Relaxed);
+            self.halt(now);
+        }
+    }
+
+    fn published(&mut self, published: Published, now: Timestamp) {
+        let Published { lane, offset, result } = published;
+        let Some(held) = self.lanes.get_mut(&lane) else {
+            return;
+        };
+        self.touched.insert(lane);
+        match result {
+            Ok(()) => {
+                held.too_large.remove(&offset);
+                if held.unpublished.remove(&offset) {
+                    self.state.unpublished.fetch_sub(1, Ordering::Relaxed);
+                }
+                held.machine.published(offset, now, &mut self.slots);
+            }
+            Err(error) => self.not_published(lane, offset, error, now),
+        }
+    }
+
+    /// A record is held until its next stop takes it. One that is too large for it is made smaller, then dead-lettered, and
+    /// if nothing takes it the flow stops.
+    fn not_published(&mut self, lane: u64, offset: i64, error: RDKafkaErrorCode, now: Timestamp) {
+        let role = self.role(lane);
+        let Some(held) = self.lanes.get_mut(&lane) else {
+            return;
+        };
+        let Some((record, _)) = held.machine.active(offset) else {
+            return;
+        };
+        let (record, hop) = (record.clone(), held.machine.publishing(offset).cloned());
+        let judge = Judge { plan: &self.plan, partitions: &*self.tools.partitions, now };
+        let outgoing = hop.map(|hop| judge.hop(role, &record, hop));
+        let to = outgoing.as_ref().map_or_else(|| "".into(), |it| Arc::clone(&it.topic));
+        let is_too_large =
+            matches!(error, RDKafkaErrorCode::MessageSizeTooLarge | RDKafkaErrorCode::InvalidMessageSize);
+        if error != RDKafkaErrorCode::QueueFull {
+            if held.unpublished.insert(offset) {
+                self.state.unpublished.fetch_add(1, Ordering::Relaxed);
+            }
+            let (spot, to) = (spot(&record), Arc::clone(&to));
+            let error = error.to_string();
+            self.tools.events.tell(&if is_too_large {
+                Event::TooLarge { spot, to }
+            } else {
+                Event::PublishFailed { spot, to, error }
+            });
+        }
+        if !is_too_large {
+            held.machine.publish_failed(offset, now, &mut self.slots);
+            return;
+        }
+        let tried = held.too_large.entry(offset).or_default();
+        *tried = tried.saturating_add(1);
+        let next = match (*tried, outgoing) {
+            (1, Some(outgoing)) => Next::Publish(Arc::new(trimmed(&outgoing))),
+            (2, _) => {
+                let letter = judge.dead_letter(role, &record, Reason::TooLarge);
+                Next::Publish(Arc::new(trimmed(&letter)))
+            }
+            _ => Next::Stop,
+        };
+        let is_stop = next == Next::Stop;
+        held.machine.redirected(offset, next, now, &mut self.slots);
+        if is_stop {
+            let reason = format!("{} is too large for {to}, and nothing else takes it", spot(&record));
+            self.set_stopped(Some(reason.clone()));
+            self.tools.events.tell(&Event::Stopped { spot: spot(&record), error: reason });
+            self.halt(now);
+        }
+    }
+
+    fn committed(&mut self, lane: u64, result: Result<(), Refusal>, now: Timestamp) {
+        let Some(held) = self.lanes.get_mut(&lane) else {
+            return;
+        };
+        self.touched.insert(lane);
+        match result {
+            Ok(()) => held.machine.committed(now, &mut self.slots),
+            Err(refusal) => {
+                if matches!(refusal, Refusal::TooLong) {
+                    held.machine.shorten_metadata();
+                }
+                let (key, error) = (held.key, match refusal {
+                    Refusal::NotNow => None,
+                    Refusal::TooLong => Some("the metadata is too long for the broker".to_owned()),
+                    Refusal::Failed(error) => Some(error),
+                });
+                held.machine.commit_failed(now, &mut self.slots);
+                if let Some(error) = error {
+                    let (topic, partition) = (self.topic(key), key.partition);
+                    self.tools.events.tell(&Event::CommitFailed { topic, partition, error });
+                }
+            }
+        }
+    }
+
+    /// Looks at lanes whose time has come.
+    fn wake(&mut self, now: Timestamp) {
+        while let Some((at, lane)) = self.wakeups.first().copied().filter(|it| it.0 <= now) {
+            self.wakeups.remove(&(at, lane));
+            if let Some(held) = self.lanes.get_mut(&lane) {
+                held.wakeup = None;
+                held.machine.tick(now, &mut self.slots);
+                self.touched.insert(lane);
+            }
+        }
+        // The clock went back: what was to be woken is looked at again.
+        if self.wakeups.first().is_some_and(|it| it.0 > now.after(2 * IDLE)) {
+            self.touched.extend(self.lanes.keys());
+        }
+    }
+
+    // ----- what is to be done
+
+    /// Carries out what the lanes ask for, until they ask for no more.
+    fn settle_down(&mut self, now: Timestamp) {
+        while !self.touched.is_empty() {
+            for lane in std::mem::take(&mut self.touched) {
+                self.perform(lane, now);
+            }
+            self.share_slots(now);
+        }
+        if !self.starts.is_empty() {
+            self.state.runs.fetch_add(self.starts.len() as u64, Ordering::Relaxed);
+            self.runner.start(&mut self.starts);
+        }
+        let held: usize = self.lanes.values().map(|it| it.machine.held().0).sum();
+        self.state.held.store(held as u64, Ordering::Relaxed);
+        self.state.running.store(self.slots.running() as u64, Ordering::Relaxed);
+    }
+
+    /// Slots that are free go to lanes with something ready.
+    fn share_slots(&mut self, now: Timestamp) {
+        if self.slots.running() >= self.slots.total() {
+            return;
+        }
+        for (lane, held) in &mut self.lanes {
+            if held.machine.ready() > 0 {
+                let before = self.slots.running();
+                held.machine.tick(now, &mut self.slots);
+                if self.slots.running() > before {
+                    self.touched.insert(*lane);
+                }
+            }
+        }
+    }
+
+    fn perform(&mut self, lane: u64, now: Timestamp) {
+        loop {
+            let Some(held) = self.lanes.get_mut(&lane) else {
+                return;
+            };
+            match held.machine.next_action() {
+                Some(action) => self.carry_out(lane, action, now),
+                None if held.is_unfed() => self.take_backlog(lane, now),
+                None => break,
+            }
+        }
+        self.note_wakeup(lane, now);
+    }
+
+    fn note_wakeup(&mut self, lane: u64, now: Timestamp) {
+        if let Some(held) = self.lanes.get_mut(&lane) {
+            let wakeup = held.machine.next_wakeup(now, &self.slots);
+            if wakeup != held.wakeup {
+                if let Some(old) = held.wakeup {
+                    self.wakeups.remove(&(old, lane));
+                }
+                held.wakeup = wakeup;
+                self.wakeups.extend(wakeup.map(|it| (it, lane)));
+            }
+        }
+    }
+
+    fn carry_out(&mut self, lane: u64, action: Action<crate::Record, Arc<Outgoing>>, now: Timestamp) {
+        let role = self.role(lane);
+        let Some(held) = self.lanes.get_mut(&lane) else {
+            return;
+        };
+        let (key, group) = (held.key, held.group);
+        let at = |topic: &Arc<str>| (Arc::clone(topic), key.partition);
+        let topic = self.plan.stops.get(key.stop).map(|it| &it.topic);
+        let Some(topic) = topic else {
+            return;
+        };
+        match action {
+            Action::Run { offset, payload, in_place } => {
+                let context = self.plan.context(role, &payload, in_place);
+                self.starts.push(Start { lane, offset, record: payload, context });
+            }
+            Action::Publish { offset, payload, hop } => {
+                let judge = Judge { plan: &self.plan, partitions: &*self.tools.partitions, now };
+                if let redrive_core::lane::Hop::DeadLetter(reason) = hop {
+                    self.state.dead_lettered.fetch_add(1, Ordering::Relaxed);
+                    let event = Event::DeadLettered { spot: spot(&payload), error: None, reason };
+                    self.tools.events.tell(&event);
+                }
+                let outgoing = judge.hop(role, &payload, hop);
+                let receipt = Arc::clone(&self.inbox);
+                let sent =
+                    self.tools.publisher.publish(Some(payload), outgoing, receipt, (lane, offset));
+                if let Err(error) = sent {
+                    self.not_published(lane, offset, error, now);
+                }
+            }
+            Action::Fetch { ticket, ranges } => self.tools.rereader.ask(reread::Request {
+                lane,
+                ticket,
+                topic: Arc::clone(topic),
+                partition: key.partition,
+                ranges,
+                inbox: Arc::clone(&self.inbox),
+            }),
+            Action::Store(block) => self.tools.state_topic.store(
+                &self.tools.publisher,
+                (topic, key.partition),
+                &block,
+                lane,
+                &self.inbox,
+            ),
+            Action::Delete(id) => {
+                self.tools.state_topic.delete(&self.tools.publisher, (topic, key.partition), id);
+            }
+            Action::Commit { offset, metadata } => {
+                if let Some(link) = self.tools.groups.get(group) {
+                    link.commits.request(commit::Request { lane, offset, metadata });
+                }
+            }
+            Action::Pause => {
+                held.is_held_back = true;
+                held.is_cut_off = true;
+                if let Some(queue) = self.tools.groups.get(group).and_then(|it| it.queue.upgrade()) {
+                    queue.hold_back(topic, key.partition);
+                }
+            }
+            Action::Resume => held.is_held_back = false,
+            Action::Halted => {}
+            Action::Drained => self.remove(lane),
+            Action::Tell(told) => {
+                let (topic, partition) = at(topic);
+                self.tools.events.tell(&match told {
+                    Told::MapRefused(error) => Event::MapRefused { topic, partition, error },
+                    Told::Lost(offsets) => Event::Lost { topic, partition, offsets },
+                    Told::MapCut(offset) => Event::MapCut(Spot { topic, partition, offset }),
+                    other => Event::Client {
+                        error: format!("{topic}/{partition}"),
+                        reason: format!("{other:?}"),
+                    },
+                });
+            }
+        }
+    }
+
+    /// The lane takes what was read while it wanted nothing. Only when all of that is taken more may come.
+    fn take_backlog(&mut self, lane: u64, now: Timestamp) {
+        const PIECE: usize = 500;
+        let Some(held) = self.lanes.get_mut(&lane) else {
+            return;
+        };
+        let size = held.backlog.len().min(PIECE);
+        let piece: Vec<_> = held.backlog.drain(..size).collect();
+        if held.backlog.is_empty() {
+            held.is_cut_off = false;
+            let (key, group) = (held.key, held.group);
+            let topic = self.topic(key);
+            if let Some(queue) = self.tools.groups.get(group).and_then(|it| it.queue.upgrade()) {
+                queue.forward(&topic, key.partition);
+            }
+        }
+        self.take_in(lane, piece, now);
+    }
+}
+
+impl Held {
+    /// Whether it wants more, and there is more.
+    fn is_unfed(&self) -> bool {
+        self.is_cut_off && !self.is_held_back
+    }
+}

@@ -1,0 +1,171 @@
+//! What an engine is to do: a flow, with the topics it reads.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redrive_core::headers::{self, Dialect, Due, Header, Owner, Place, ReadContext, Reading};
+use redrive_core::lane::{Fate, Item, LaneKind};
+use redrive_core::{Flow, Reason, Strategy, Timestamp};
+
+use crate::config::DeadLetterFormat;
+use crate::handler::{Context, Names, Retried};
+use crate::kafka::message::Message;
+use crate::record::Record;
+
+/// A flow and all that belongs to it.
+pub(crate) struct FlowPlan {
+    pub(crate) flow: Flow,
+    pub(crate) names: Arc<Names>,
+    pub(crate) dialect: Dialect,
+    pub(crate) dead_letter_format: DeadLetterFormat,
+    /// The topics that it reads: the source first.
+    pub(crate) stops: Vec<StopPlan>,
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// A topic that a flow reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StopPlan {
+    pub(crate) topic: Arc<str>,
+    pub(crate) role: Role,
+}
+
+/// What a topic is to its flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Source,
+    /// A retry topic or a delay topic, by its place.
+    Tier(u32),
+    /// The one retry topic behind the delay topics, or one that is no longer named and has yet to run dry.
+    Retry,
+}
+
+/// What a payload costs beside its bytes.
+const PAYLOAD_OVERHEAD: usize = 160;
+
+impl FlowPlan {
+    /// The topics that a flow reads.
+    pub(crate) fn stops_of(flow: &Flow, draining: &[Arc<str>]) -> Vec<StopPlan> {
+        let source = StopPlan { topic: Arc::clone(flow.source()), role: Role::Source };
+        let tiers = (0u32..)
+            .zip(flow.strategy().tiers())
+            .map(|(index, it)| StopPlan { topic: Arc::clone(&it.topic), role: Role::Tier(index) });
+        let retry = match flow.strategy() {
+            Strategy::DelayThenRetry { retry, .. } => Some(retry),
+            _ => None,
+        };
+        let retries = retry.into_iter().chain(draining);
+        let retries = retries.map(|it| StopPlan { topic: Arc::clone(it), role: Role::Retry });
+        std::iter::once(source).chain(tiers).chain(retries).collect()
+    }
+
+    /// What the lanes of a topic are for.
+    pub(crate) fn lane_kind(flow: &Flow, role: Role) -> LaneKind {
+        let is_relayed = flow.strategy().relay_target(flow.source()).is_some();
+        match role {
+            Role::Source => LaneKind::Source,
+            Role::Tier(_) if is_relayed => LaneKind::Relay,
+            Role::Tier(_) | Role::Retry => LaneKind::Retry,
+        }
+    }
+
+    fn place(&self, role: Role) -> Place<'_> {
+        let is_returned = matches!(self.flow.strategy(), Strategy::BackToSource(_));
+        match role {
+            Role::Source if is_returned => Place::ReturnedToSource { topic: self.flow.source() },
+            Role::Source => Place::Source,
+            Role::Tier(index) => {
+                let tier = usize::try_from(index).ok().and_then(|it| self.flow.strategy().tiers().get(it));
+                Place::Tier { index, delay: tier.and_then(|it| it.delay) }
+            }
+            Role::Retry => Place::Retry,
+        }
+    }
+
+    /// What a record's headers say.
+    pub(crate) fn read<'a>(
+        &self,
+        role: Role,
+        headers: &[Header<'a>],
+        value: Option<&[u8]>,
+        timestamp: Timestamp,
+    ) -> Reading<'a> {
+        let context = ReadContext {
+            group: &self.names.group,
+            place: self.place(role),
+            dialect: self.dialect,
+            timestamp,
+        };
+        headers::read(headers, value, &context)
+    }
+
+    /// A message as the lane takes it, and the header that could not be read, if there was one.
+    pub(crate) fn item(&self, role: Role, message: Message) -> (Item<Record>, Option<&'static str>) {
+        let offset = message.offset();
+        let length = |it: Option<&[u8]>| it.map_or(0, <[u8]>::len);
+        let body = length(message.key()) + length(message.value()) + PAYLOAD_OVERHEAD;
+        let item = |due: Timestamp, is_dated, appended_at, fate, bytes, payload| Item {
+            offset,
+            due,
+            is_dated,
+            priority: 0,
+            appended_at,
+            fate,
+            bytes,
+            payload,
+        };
+        // Most records are here for the first time, and nobody need look at their headers.
+        if self.place(role) == Place::Source {
+            let none = Timestamp::default();
+            return (item(none, false, none, Fate::Run, body, Record::new(message)), None);
+        }
+        let appended_at = Timestamp::from_millis(message.timestamp().unwrap_or(0));
+        let mut header_bytes = 0;
+        let headers: Vec<_> = message
+            .headers()
+            .inspect(|it| header_bytes += it.0.len() + length(it.1))
+            .filter_map(|(name, value)| Some(Header { name: std::str::from_utf8(name).ok()?, value }))
+            .collect();
+        let reading = self.read(role, &headers, message.value(), appended_at);
+        let (due, fate) = match (reading.due, reading.owner) {
+            (_, Owner::AnotherGroup) => (Timestamp::default(), Fate::Settle),
+            (Due::Now, _) => (Timestamp::default(), Fate::Run),
+            (Due::At(due), _) => (due, Fate::Run),
+            (Due::Unreadable(_), _) => (Timestamp::default(), Fate::DeadLetter(Reason::Header)),
+        };
+        let is_dated = reading.is_dated && fate == Fate::Run;
+        let (unreadable, produced_at) = (reading.unreadable, reading.produced_at);
+        drop(headers);
+        let record = Record::retried(message, produced_at);
+        (item(due, is_dated, appended_at, fate, body + header_bytes, record), unreadable)
+    }
+
+    /// What the handler is told beside the record.
+    pub(crate) fn context(
+        &self,
+        role: Role,
+        record: &Record,
+        in_place: redrive_core::InPlace,
+    ) -> Context {
+        let retried = (self.place(role) != Place::Source).then(|| {
+            let headers: Vec<_> = record.headers().collect();
+            let timestamp = record.appended_at().unwrap_or_default();
+            let reading = self.read(role, &headers, record.value(), timestamp);
+            let origin = reading.origin.map(|it| (it.topic.to_owned(), it.partition, it.offset));
+            Box::new(Retried {
+                origin,
+                overall: reading.state.overall,
+                policy: reading.state.policy.map(|it| it.into_owned()),
+                redriven: reading.redriven,
+                first_failed_at: reading.state.first_failed_at,
+            })
+        });
+        Context {
+            names: Arc::clone(&self.names),
+            partition: record.partition(),
+            offset: record.offset(),
+            in_place,
+            retried,
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Running handlers.
+//!
+//! Records are handed to tokio in chunks. Most handlers that are quick are done at the first poll, and cost no task of their
+//! own; those that wait for something get one.
+
+use std::future::Future;
+use std::num::NonZero;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{self, Poll, Waker};
+use std::thread;
+use std::time::Duration;
+
+use redrive_core::{Failure, Kind};
+use tokio::runtime::Handle;
+
+use super::inbox::{Inbox, Ran};
+use crate::handler::{AnyHandler, Context, Outcome, Run};
+use crate::record::Record;
+
+/// A record that is to run.
+pub(super) struct Start {
+    pub(super) lane: u64,
+    pub(super) offset: i64,
+    pub(super) record: Record,
+    pub(super) context: Context,
+}
+
+/// The most records that one chunk has.
+const CHUNK: usize = 128;
+
+/// Runs records.
+pub(super) struct Runner {
+    pub(super) runtime: Handle,
+    pub(super) handler: Arc<dyn AnyHandler>,
+    pub(super) timeout: Option<Duration>,
+    pub(super) inbox: Arc<Inbox>,
+}
+
+impl Runner {
+    pub(super) fn start(&self, starts: &mut Vec<Start>) {
+        let workers = thread::available_parallelism().map_or(1, NonZero::get);
+        let size = starts.len().div_ceil(workers).clamp(1, CHUNK);
+        while !starts.is_empty() {
+            let rest = starts.split_off(size.min(starts.len()));
+            let chunk = std::mem::replace(starts, rest);
+            let (handler, inbox) = (Arc::clone(&self.handler), Arc::clone(&self.inbox));
+            self.runtime.spawn(run_chunk(handler, self.timeout, inbox, chunk));
+        }
+    }
+}
+
+async fn run_chunk(
+    handler: Arc<dyn AnyHandler>,
+    timeout: Option<Duration>,
+    inbox: Arc<Inbox>,
+    chunk: Vec<Start>,
+) {
+    let mut done = Vec::with_capacity(chunk.len());
+    for Start { lane, offset, record, context } in chunk {
+        let started = catch_unwind(AssertUnwindSafe(|| Arc::clone(&handler).start(record, context)));
+        let mut run = match started {
+            Ok(run) => Guarded(run),
+            Err(panic) => {
+                done.push(Ran { lane, offset, outcome: panicked(&*panic) });
+                continue;
+            }
+        };
+        // Whoever takes it over polls it again at once, and is woken from then on.
+        match Pin::new(&mut run).poll(&mut task::Context::from_waker(Waker::noop())) {
+            Poll::Ready(outcome) => done.push(Ran { lane, offset, outcome }),
+            Poll::Pending => {
+                tokio::spawn(finish(run, timeout, Arc::clone(&inbox), lane, offset));
+            }
+        }
+    }
+    if !done.is_empty() {
+        inbox.ran(&mut done);
+    }
+}
+
+async fn finish(run: Guarded, timeout: Option<Duration>, inbox: Arc<Inbox>, lane: u64, offset: i64) {
+    let outcome = match timeout {
+        None => run.await,
+        Some(limit) => tokio::time::timeout(limit, run).await.unwrap_or_else(|_| {
+            let message = format!("no answer within {limit:?}");
+            Outcome::Failed(Failure::of_kind(Kind::TIMEOUT).with_message(message))
+        }),
+    };
+    inbox.ran(&mut vec![Ran { lane, offset, outcome }]);
+}
+
+/// A run whose panics are failures.
+struct Guarded(Run);
+
+impl Future for Guarded {
+    type Output = Outcome;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut task::Context<'_>) -> Poll<Outcome> {
+        let run = self.0.as_mut();
+        match catch_unwind(AssertUnwindSafe(|| run.poll(context))) {
+            Ok(poll) => poll,
+            Err(panic) => Poll::Ready(panicked(&*panic)),
+        }
+    }
+}
+
+fn panicked(panic: &(dyn std::any::Any + Send)) -> Outcome {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    let message = text.unwrap_or("the handler panicked").to_owned();
+    Outcome::Failed(Failure::of_kind(Kind::PANIC).with_message(message))
+}

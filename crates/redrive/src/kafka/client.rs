@@ -1,0 +1,153 @@
+//! How clients of Kafka are made, and what they tell.
+
+use std::sync::{Arc, OnceLock};
+
+use rdkafka::ClientConfig;
+use rdkafka::client::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::consumer::ConsumerContext;
+use rdkafka::error::KafkaError;
+use rdkafka::types::RDKafkaErrorCode;
+
+use crate::event::{Event, Events};
+
+/// The properties of all clients, as the config has them.
+#[derive(Clone)]
+pub(crate) struct Properties(Arc<[(String, String)]>);
+
+impl Properties {
+    pub(crate) fn new(properties: &[(String, String)]) -> Self {
+        Self(properties.into())
+    }
+
+    fn client(&self, defaults: &[(&str, &str)], owned: &[(&str, &str)]) -> ClientConfig {
+        let mut config = ClientConfig::new();
+        for (key, value) in defaults {
+            config.set(*key, *value);
+        }
+        for (key, value) in &*self.0 {
+            config.set(key, value);
+        }
+        for (key, value) in owned {
+            config.set(*key, *value);
+        }
+        config
+    }
+
+    /// A member of a group.
+    pub(crate) fn member(&self, group: &str) -> ClientConfig {
+        let mut config = self.client(
+            &[
+                // Waits of a second and of half a second, at the wrong time.
+                ("fetch.queue.backoff.ms", "1"),
+                ("fetch.wait.max.ms", "100"),
+                ("queued.max.messages.kbytes", "16384"),
+                ("socket.timeout.ms", "10000"),
+                ("partition.assignment.strategy", "cooperative-sticky"),
+            ],
+            &[
+                ("group.id", group),
+                ("enable.auto.commit", "false"),
+                ("enable.auto.offset.store", "false"),
+                ("auto.offset.reset", "error"),
+                ("enable.partition.eof", "true"),
+                ("isolation.level", "read_committed"),
+            ],
+        );
+        if config.get("group.protocol").is_some_and(|it| it.eq_ignore_ascii_case("consumer")) {
+            // The broker's business then; librdkafka refuses to be told.
+            for key in ["partition.assignment.strategy", "session.timeout.ms", "heartbeat.interval.ms"] {
+                config.remove(key);
+            }
+        }
+        config
+    }
+
+    /// A consumer that reads what it is told to, and commits nothing.
+    pub(crate) fn reader(&self, group: &str) -> ClientConfig {
+        let mut config = self.client(
+            &[("fetch.queue.backoff.ms", "1"), ("fetch.wait.max.ms", "10"), ("socket.timeout.ms", "10000")],
+            &[
+                ("group.id", group),
+                ("enable.auto.commit", "false"),
+                ("enable.auto.offset.store", "false"),
+                ("auto.offset.reset", "error"),
+                ("enable.partition.eof", "true"),
+                ("isolation.level", "read_committed"),
+            ],
+        );
+        for key in ["group.instance.id", "group.protocol", "group.remote.assignor"] {
+            config.remove(key);
+        }
+        config
+    }
+
+    /// The producer of hops.
+    pub(crate) fn producer(&self) -> ClientConfig {
+        self.client(
+            &[
+                ("linger.ms", "1"),
+                ("queue.buffering.max.messages", "1000000"),
+                // Whether a record is too large is for the topic to say.
+                ("message.max.bytes", "1000000000"),
+                ("message.timeout.ms", "60000"),
+            ],
+            &[
+                ("acks", "all"),
+                ("enable.idempotence", "true"),
+                ("partitioner", "murmur2_random"),
+            ],
+        )
+    }
+
+    /// A client that manages topics.
+    pub(crate) fn admin(&self) -> ClientConfig {
+        self.client(&[], &[])
+    }
+}
+
+/// What a client tells goes to the events. What makes it useless is kept.
+#[derive(Clone)]
+pub(crate) struct Told {
+    events: Events,
+    /// Why nothing will ever work: wrong credentials.
+    refused: Arc<OnceLock<String>>,
+}
+
+impl Told {
+    pub(crate) fn new(events: Events) -> Self {
+        Self { events, refused: Arc::default() }
+    }
+
+    /// Why the brokers do not let us in.
+    pub(crate) fn refused(&self) -> Option<&str> {
+        self.refused.get().map(String::as_str)
+    }
+}
+
+impl ConsumerContext for Told {}
+
+impl ClientContext for Told {
+    fn error(&self, error: KafkaError, reason: &str) {
+        use RDKafkaErrorCode as Code;
+        if matches!(error.rdkafka_error_code(), Some(Code::Authentication | Code::SSL)) {
+            _ = self.refused.set(reason.to_owned());
+        }
+        self.events.tell(&Event::Client { error: error.to_string(), reason: reason.to_owned() });
+    }
+
+    fn log(&self, level: RDKafkaLogLevel, fac: &str, message: &str) {
+        // Properties are given to all kinds of clients, and what is wrong is told as an error, too.
+        if fac == "CONFWARN" || fac == "FAIL" {
+            return;
+        }
+        match level {
+            RDKafkaLogLevel::Emerg
+            | RDKafkaLogLevel::Alert
+            | RDKafkaLogLevel::Critical
+            | RDKafkaLogLevel::Error
+            | RDKafkaLogLevel::Warning => tracing::warn!(target: "librdkafka", "{fac}: {message}"),
+            _ => tracing::debug!(target: "librdkafka", "{fac}: {message}"),
+        }
+    }
+}

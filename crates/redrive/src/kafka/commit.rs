@@ -1,0 +1,150 @@
+//! Committing: a thread that waits for the broker, so that nobody else has to.
+//!
+//! A member may commit any partition, whether it owns it or not: the broker only looks at the generation. So what is not
+//! ours any more is forgotten here before it is given back, and a commit that is under way is waited for.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
+use rdkafka::error::KafkaError;
+use rdkafka::types::RDKafkaErrorCode;
+use rdkafka::{Offset, TopicPartitionList};
+
+use super::group::Member;
+use crate::engine::inbox::{Inbox, Letter};
+
+/// Why a commit was not accepted.
+#[derive(Clone, Debug)]
+pub(crate) enum Refusal {
+    /// The metadata is too long for this broker.
+    TooLong,
+    /// A rebalance is under way, or the partition went to somebody else: nobody need know.
+    NotNow,
+    /// Something else.
+    Failed(String),
+}
+
+/// What is to be committed for a partition.
+pub(crate) struct Request {
+    pub(crate) lane: u64,
+    pub(crate) offset: i64,
+    pub(crate) metadata: String,
+}
+
+/// The commits of one group in this process.
+#[derive(Default)]
+pub(crate) struct Commits {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// The partitions that are ours, by lane.
+    owned: BTreeMap<u64, Owned>,
+    requests: Vec<Request>,
+    is_committing: bool,
+    is_over: bool,
+}
+
+#[derive(Clone)]
+struct Owned {
+    topic: Arc<str>,
+    partition: i32,
+    inbox: Arc<Inbox>,
+}
+
+impl Commits {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on commits for this lane are made.
+    pub(crate) fn own(&self, lane: u64, topic: Arc<str>, partition: i32, inbox: Arc<Inbox>) {
+        self.lock().owned.insert(lane, Owned { topic, partition, inbox });
+    }
+
+    /// From now on none are. One that is under way is waited for.
+    pub(crate) fn forget(&self, lanes: &[u64]) {
+        let mut state = self.lock();
+        state.owned.retain(|it, _| !lanes.contains(it));
+        while state.is_committing {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Asks for a commit. What becomes of it is told to the lane's inbox.
+    pub(crate) fn request(&self, request: Request) {
+        self.lock().requests.push(request);
+        self.changed.notify_all();
+    }
+
+    /// No more commits are made.
+    pub(crate) fn end(&self) {
+        self.lock().is_over = true;
+        self.changed.notify_all();
+    }
+
+    /// Commits what is asked for, until the end.
+    pub(crate) fn run(&self, consumer: &BaseConsumer<Member>) {
+        loop {
+            let mut state = self.lock();
+            while state.requests.is_empty() && !state.is_over {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            if state.is_over {
+                return;
+            }
+            let requests = std::mem::take(&mut state.requests);
+            let owned: Vec<_> = requests
+                .into_iter()
+                .filter_map(|it| Some((state.owned.get(&it.lane)?.clone(), it)))
+                .collect();
+            state.is_committing = true;
+            drop(state);
+            commit(consumer, &owned);
+            self.lock().is_committing = false;
+            self.changed.notify_all();
+        }
+    }
+}
+
+/// Commits in one request. The broker does not say whose metadata was too long, so that they are then tried one by one.
+fn commit(consumer: &BaseConsumer<Member>, requests: &[(Owned, Request)]) {
+    let mut list = TopicPartitionList::new();
+    for (owned, request) in requests {
+        let mut entry = list.add_partition(&owned.topic, owned.partition);
+        // An offset of a record is never one of the special ones.
+        _ = entry.set_offset(Offset::Offset(request.offset));
+        entry.set_metadata(request.metadata.as_str());
+    }
+    if list.count() == 0 {
+        return;
+    }
+    let result = consumer.commit(&list, CommitMode::Sync).map_err(|error| refusal(&error));
+    if requests.len() > 1 && matches!(result, Err(Refusal::TooLong)) {
+        requests.chunks(1).for_each(|it| commit(consumer, it));
+        return;
+    }
+    for (owned, request) in requests {
+        let result = result.clone();
+        owned.inbox.send(Letter::Committed { lane: request.lane, result });
+    }
+}
+
+fn refusal(error: &KafkaError) -> Refusal {
+    use RDKafkaErrorCode as Code;
+    match error.rdkafka_error_code() {
+        Some(Code::OffsetMetadataTooLarge) => Refusal::TooLong,
+        Some(
+            Code::RebalanceInProgress
+            | Code::IllegalGeneration
+            | Code::UnknownMemberId
+            | Code::StaleMemberEpoch
+            | Code::FencedMemberEpoch
+            | Code::FencedInstanceId,
+        ) => Refusal::NotNow,
+        _ => Refusal::Failed(error.to_string()),
+    }
+}

@@ -1,0 +1,533 @@
+//! A member of a consumer group: a thread that polls, and never waits for anything else.
+//!
+//! What it reads goes to the engines in batches. When partitions are assigned it looks up how far they are and makes their
+//! lanes; when they are taken away it lets the lanes drain, within a limit, before it gives them back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rdkafka::TopicPartitionList;
+use rdkafka::client::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext, RebalanceProtocol};
+use rdkafka::error::{KafkaError, KafkaResult};
+use rdkafka::types::RDKafkaRespErr;
+use redrive_core::lane::{Assigned, Lane, LaneConfig};
+
+use super::client::{Properties, Told};
+use super::commit::Commits;
+use super::message::Message;
+use super::offsets;
+use super::queue::Queue;
+use super::state::{self, StateTopic};
+use crate::clock;
+use crate::engine::inbox::{Inbox, LaneKey, Latch, Letter, Read};
+use crate::event::{Event, Events};
+
+/// How long the brokers may take to answer when partitions are assigned.
+const ANSWER: Duration = Duration::from_secs(10);
+/// How long a read waits for records, and so how soon a rebalance is noticed.
+const WAIT: Duration = Duration::from_millis(20);
+/// How often partitions are tried again that could not be opened.
+const OPEN_AGAIN: Duration = Duration::from_secs(1);
+/// How long lanes may take beyond their limit to say that they have ended.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Lanes are numbered through the whole process, so that nobody mistakes one for another.
+static LANES: AtomicU64 = AtomicU64::new(1);
+
+/// A topic that a group reads, and whose it is.
+#[derive(Clone)]
+pub(crate) struct Subscribed {
+    pub(crate) topic: Arc<str>,
+    /// Which of the flow's topics.
+    pub(crate) stop: usize,
+    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) lanes: LaneConfig,
+}
+
+/// How a member is set up.
+pub(crate) struct GroupPlan {
+    /// Which of the process's groups it is.
+    pub(crate) index: usize,
+    pub(crate) group: String,
+    pub(crate) topics: Vec<Subscribed>,
+    pub(crate) revoke_limit: Duration,
+    pub(crate) shutdown_limit: Duration,
+}
+
+/// What others see of a member.
+#[derive(Default)]
+pub(crate) struct Pulse {
+    /// When it polled last, in milliseconds.
+    pub(crate) polled_at: AtomicI64,
+    /// Whether it was assigned anything yet, be it nothing.
+    pub(crate) is_joined: AtomicBool,
+    /// How many partitions it has.
+    pub(crate) partitions: AtomicU64,
+    pub(crate) is_stopping: AtomicBool,
+    /// Why it can go on no more.
+    pub(crate) fatal: OnceLock<String>,
+}
+
+/// The member, as librdkafka calls it back.
+pub(crate) struct Member {
+    plan: GroupPlan,
+    told: Told,
+    events: Events,
+    state_topic: Arc<StateTopic>,
+    commits: Arc<Commits>,
+    pulse: Arc<Pulse>,
+    queue: Mutex<Option<Arc<Queue>>>,
+    held: Mutex<Held>,
+    /// Changes with every rebalance.
+    generation: AtomicU64,
+}
+
+#[derive(Default)]
+struct Held {
+    lanes: BTreeMap<(Arc<str>, i32), HeldLane>,
+    /// Assigned, but their offsets are not known yet.
+    unopened: BTreeSet<(Arc<str>, i32)>,
+}
+
+#[derive(Clone)]
+struct HeldLane {
+    number: u64,
+    position: i64,
+    inbox: Arc<Inbox>,
+}
+
+impl ClientContext for Member {
+    fn error(&self, error: KafkaError, reason: &str) {
+        self.told.error(error, reason);
+    }
+
+    fn log(&self, level: RDKafkaLogLevel, fac: &str, message: &str) {
+        self.told.log(level, fac, message);
+    }
+}
+
+impl ConsumerContext for Member {
+    fn rebalance(
+        &self,
+        consumer: &BaseConsumer<Self>,
+        error: RDKafkaRespErr,
+        list: &mut TopicPartitionList,
+    ) {
+        self.generation.fetch_add(1, Ordering::Relaxed);
+        let partitions = self.known(list);
+        match error {
+            RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS => {
+                self.assign(consumer, partitions);
+            }
+            _ => self.revoke(consumer, &partitions),
+        }
+        let count = self.held().lanes.len();
+        self.pulse.partitions.store(count as u64, Ordering::Relaxed);
+        self.pulse.is_joined.store(true, Ordering::Release);
+    }
+}
+
+impl Member {
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn queue(&self) -> Option<Arc<Queue>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn subscribed(&self, topic: &str) -> Option<&Subscribed> {
+        self.plan.topics.iter().find(|it| *it.topic == *topic)
+    }
+
+    fn known(&self, list: &TopicPartitionList) -> Vec<(Arc<str>, i32)> {
+        let elements = list.elements();
+        let known = elements
+            .iter()
+            .filter_map(|it| Some((Arc::clone(&self.subscribed(it.topic())?.topic), it.partition())));
+        known.collect()
+    }
+
+    fn is_incremental(consumer: &BaseConsumer<Self>) -> bool {
+        matches!(consumer.rebalance_protocol(), RebalanceProtocol::Cooperative)
+    }
+
+    fn assign(&self, consumer: &BaseConsumer<Self>, partitions: Vec<(Arc<str>, i32)>) {
+        self.held().unopened.extend(partitions);
+        self.open(consumer, true);
+    }
+
+    /// Makes lanes for what was assigned and could not be opened yet, and reads it. A rebalance must be answered, with
+    /// nothing if need be.
+    fn open(&self, consumer: &BaseConsumer<Self>, is_answer: bool) {
+        let wanted: Vec<_> = self.held().unopened.iter().cloned().collect();
+        let opened = match self.look_up(consumer, &wanted) {
+            Ok(opened) => opened,
+            Err(error) => {
+                if let Some((topic, partition)) = wanted.first().cloned() {
+                    self.events.tell(&Event::Unread { topic, partition, error: error.to_string() });
+                }
+                Vec::new()
+            }
+        };
+        if opened.is_empty() && !is_answer {
+            return;
+        }
+        let is_incremental = Self::is_incremental(consumer);
+        if let Some(queue) = self.queue() {
+            for (at, _) in &opened {
+                queue.forward(&at.0, at.1);
+            }
+        }
+        let mut held = self.held();
+        for (at, lane) in &opened {
+            held.unopened.remove(at);
+            held.lanes.insert(at.clone(), lane.clone());
+        }
+        let list = |lanes: &mut dyn Iterator<Item = (&(Arc<str>, i32), &HeldLane)>| {
+            offsets::at_offsets(lanes.map(|((topic, partition), it)| (&**topic, *partition, it.position)))
+        };
+        let result = if is_incremental {
+            consumer.incremental_assign(&list(&mut opened.iter().map(|it| (&it.0, &it.1))))
+        } else {
+            // All that is ours is read on from where it was opened; records that come again are known.
+            consumer.assign(&list(&mut held.lanes.iter()))
+        };
+        drop(held);
+        if let Err(error) = result {
+            self.events.tell(&Event::Client {
+                error: "partitions could not be assigned".to_owned(),
+                reason: error.to_string(),
+            });
+        }
+    }
+
+    /// Makes lanes for partitions that were assigned.
+    fn look_up(
+        &self,
+        consumer: &BaseConsumer<Self>,
+        wanted: &[(Arc<str>, i32)],
+    ) -> KafkaResult<Vec<((Arc<str>, i32), HeldLane)>> {
+        if wanted.is_empty() {
+            return Ok(Vec::new());
+        }
+        let names: Vec<_> = wanted.iter().map(|it| (&*it.0, it.1)).collect();
+        let committed = offsets::committed(consumer, &names, ANSWER)?;
+        let watermarks = offsets::watermarks(consumer, &names, ANSWER);
+        let blocks = self.state_topic.read(&names)?;
+        let mut opened = Vec::new();
+        for (at, marks) in wanted.iter().zip(watermarks) {
+            let found = committed.iter().find(|it| it.topic == *at.0 && it.partition == at.1);
+            let (Some(subscribed), Some(found)) = (self.subscribed(&at.0), found) else {
+                continue;
+            };
+            match marks {
+                Ok(marks) => {
+                    let blocks = blocks.get(&(at.0.to_string(), at.1));
+                    opened.extend(
+                        self.make_lane(at, subscribed, found, marks, blocks).map(|it| (at.clone(), it)),
+                    );
+                }
+                Err(error) => self.events.tell(&Event::Unread {
+                    topic: Arc::clone(&at.0),
+                    partition: at.1,
+                    error: error.to_string(),
+                }),
+            }
+        }
+        Ok(opened)
+    }
+
+    fn make_lane(
+        &self,
+        at: &(Arc<str>, i32),
+        subscribed: &Subscribed,
+        committed: &offsets::Committed,
+        (log_start, log_end): (i64, i64),
+        blocks: Option<&state::Blocks>,
+    ) -> Option<HeldLane> {
+        let no_blocks = state::Blocks::new();
+        let blocks = blocks.unwrap_or(&no_blocks);
+        // What is not even text is nobody's map.
+        let metadata = std::str::from_utf8(&committed.metadata).unwrap_or("\u{FFFD}");
+        let assigned =
+            Assigned { committed: committed.offset, metadata, log_start, log_end, start: log_start };
+        let made = Lane::assigned(
+            subscribed.lanes.clone(),
+            &assigned,
+            clock::now(),
+            blocks.keys().copied(),
+            |id| blocks.get(&id).cloned(),
+        );
+        let machine = match made {
+            Ok(machine) => Box::new(machine),
+            Err(error) => {
+                _ = self.pulse.fatal.set(format!("{}/{}: {error}", at.0, at.1));
+                return None;
+            }
+        };
+        let lane = HeldLane {
+            number: LANES.fetch_add(1, Ordering::Relaxed),
+            position: machine.position(),
+            inbox: Arc::clone(&subscribed.inbox),
+        };
+        let key = LaneKey { stop: subscribed.stop, partition: at.1 };
+        self.commits.own(lane.number, Arc::clone(&at.0), at.1, Arc::clone(&lane.inbox));
+        lane.inbox.send(Letter::Open { lane: lane.number, key, group: self.plan.index, machine });
+        self.events.tell(&Event::Assigned {
+            topic: Arc::clone(&at.0),
+            partition: at.1,
+            position: lane.position,
+        });
+        Some(lane)
+    }
+
+    fn revoke(&self, consumer: &BaseConsumer<Self>, partitions: &[(Arc<str>, i32)]) {
+        let is_lost = consumer.assignment_lost();
+        let mut held = self.held();
+        let mut gone = Vec::new();
+        for at in partitions {
+            held.unopened.remove(at);
+            gone.extend(held.lanes.remove(at));
+        }
+        drop(held);
+        let numbers: Vec<_> = gone.iter().map(|it| it.number).collect();
+        if is_lost {
+            self.commits.forget(&numbers);
+        } else {
+            let is_stopping = self.pulse.is_stopping.load(Ordering::Acquire);
+            let limit =
+                if is_stopping { self.plan.shutdown_limit } else { self.plan.revoke_limit };
+            let latch = Latch::of(gone.len());
+            each_inbox(&gone, |inbox, lanes| {
+                inbox.send(Letter::Drain { lanes, limit, latch: latch.clone() });
+            });
+            latch.wait(limit + GRACE);
+            self.commits.forget(&numbers);
+        }
+        each_inbox(&gone, |inbox, lanes| inbox.send(Letter::Lose { lanes }));
+        let result = if Self::is_incremental(consumer) {
+            let mut list = TopicPartitionList::new();
+            for (topic, partition) in partitions {
+                list.add_partition(topic, *partition);
+            }
+            consumer.incremental_unassign(&list)
+        } else {
+            consumer.unassign()
+        };
+        if let Err(error) = result {
+            self.events.tell(&Event::Client {
+                error: "partitions could not be given back".to_owned(),
+                reason: error.to_string(),
+            });
+        }
+        for (topic, partition) in partitions {
+            let (topic, partition) = (Arc::clone(topic), *partition);
+            self.events.tell(&Event::Revoked { topic, partition, is_lost });
+        }
+    }
+}
+
+/// Calls with each inbox and the lanes that are in it.
+fn each_inbox(lanes: &[HeldLane], mut call: impl FnMut(&Inbox, Vec<u64>)) {
+    let mut done: Vec<*const Inbox> = Vec::new();
+    for lane in lanes {
+        let inbox = Arc::as_ptr(&lane.inbox);
+        if !done.contains(&inbox) {
+            done.push(inbox);
+            let own = lanes.iter().filter(|it| Arc::as_ptr(&it.inbox) == inbox);
+            call(&lane.inbox, own.map(|it| it.number).collect());
+        }
+    }
+}
+
+/// A group's consumer in this process, and its threads.
+pub(crate) struct Group {
+    consumer: Arc<BaseConsumer<Member>>,
+    pub(crate) commits: Arc<Commits>,
+    pub(crate) pulse: Arc<Pulse>,
+}
+
+impl Group {
+    #[expect(unsafe_code, reason = "the queue must not outlive the client")]
+    pub(crate) fn new(
+        plan: GroupPlan,
+        properties: &Properties,
+        told: Told,
+        events: Events,
+        state_topic: Arc<StateTopic>,
+    ) -> KafkaResult<Self> {
+        let (commits, pulse) = (Arc::<Commits>::default(), Arc::<Pulse>::default());
+        pulse.polled_at.store(clock::now().as_millis(), Ordering::Relaxed);
+        let config = properties.member(&plan.group);
+        let member = Member {
+            plan,
+            told,
+            events,
+            state_topic,
+            commits: Arc::clone(&commits),
+            pulse: Arc::clone(&pulse),
+            queue: Mutex::default(),
+            held: Mutex::default(),
+            generation: AtomicU64::new(0),
+        };
+        let consumer: BaseConsumer<Member> = config.create_with_context(member)?;
+        // SAFETY: `run` takes the queue out and waits for its messages before it lets the consumer go.
+        let queue = unsafe { Queue::new(consumer.client().native_ptr()) };
+        if let Ok(mut own) = consumer.context().queue.lock() {
+            *own = queue.map(Arc::new);
+        }
+        Ok(Self { consumer: Arc::new(consumer), commits, pulse })
+    }
+
+    /// The queue that it is read from.
+    pub(crate) fn queue(&self) -> Option<Arc<Queue>> {
+        self.consumer.context().queue()
+    }
+
+    /// Polls until it is told to stop, and leaves the group.
+    pub(crate) fn run(self) {
+        let Group { consumer, commits, pulse } = self;
+        let member = consumer.context();
+        let Some(queue) = member.queue() else {
+            _ = pulse.fatal.set("librdkafka could not make a queue".to_owned());
+            return;
+        };
+        let committer = {
+            let (consumer, commits) = (Arc::clone(&consumer), Arc::clone(&commits));
+            thread::Builder::new().name("redrive-commit".to_owned()).spawn(move || commits.run(&consumer))
+        };
+        let topics: Vec<_> = member.plan.topics.iter().map(|it| &*it.topic).collect();
+        let subscribed = match (committer.as_ref(), consumer.subscribe(&topics)) {
+            (Err(error), _) => Err(error.to_string()),
+            (_, Err(error)) => Err(error.to_string()),
+            (Ok(_), Ok(())) => Ok(()),
+        };
+        if let Err(error) = subscribed {
+            _ = pulse.fatal.set(error);
+        } else {
+            poll(&consumer, &queue, &pulse);
+        }
+        commits.end();
+        if let Ok(committer) = committer {
+            _ = committer.join();
+        }
+        end(consumer, queue);
+    }
+}
+
+fn poll(consumer: &BaseConsumer<Member>, queue: &Queue, pulse: &Pulse) {
+    let member = consumer.context();
+    let mut router = Router::default();
+    let mut messages = Vec::new();
+    let mut opened_at = Instant::now();
+    let mut is_leaving = None;
+    loop {
+        pulse.polled_at.store(clock::now().as_millis(), Ordering::Relaxed);
+        serve(consumer);
+        queue.read(WAIT, &mut messages);
+        router.route(member, messages.drain(..));
+        if opened_at.elapsed() >= OPEN_AGAIN {
+            opened_at = Instant::now();
+            if !member.held().unopened.is_empty() {
+                member.open(consumer, false);
+                member.generation.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let is_stopping = pulse.is_stopping.load(Ordering::Acquire) || pulse.fatal.get().is_some();
+        match is_leaving {
+            None if is_stopping => {
+                consumer.unsubscribe();
+                is_leaving = Some(Instant::now());
+            }
+            Some(since) => {
+                // Where nothing was ever assigned, nothing is taken away either.
+                let held = member.held();
+                let is_over = held.lanes.is_empty() && held.unopened.is_empty();
+                if is_over || since.elapsed() > member.plan.shutdown_limit + 2 * GRACE {
+                    return;
+                }
+            }
+            None => {}
+        }
+    }
+}
+
+/// Lets librdkafka call back, and tells of errors.
+fn serve(consumer: &BaseConsumer<Member>) {
+    while let Some(result) = consumer.poll(Duration::ZERO) {
+        if let Err(error) = result {
+            let error = Event::Client { error: "the consumer has trouble".to_owned(), reason: error.to_string() };
+            consumer.context().events.tell(&error);
+        }
+    }
+}
+
+/// Brings messages to their engines.
+#[derive(Default)]
+struct Router {
+    generation: u64,
+    /// By the topic's object, which costs nothing to look at.
+    lanes: BTreeMap<(usize, i32), Option<(u64, Arc<Inbox>)>>,
+}
+
+impl Router {
+    fn route(&mut self, member: &Member, messages: impl Iterator<Item = Message>) {
+        let generation = member.generation.load(Ordering::Relaxed);
+        if self.generation != generation {
+            self.generation = generation;
+            self.lanes.clear();
+        }
+        let mut batch: Vec<Message> = Vec::new();
+        let mut batch_at = (0, 0);
+        for message in messages {
+            let at = (message.topic_object().addr(), message.partition());
+            if at != batch_at && !batch.is_empty() {
+                self.send(member, batch_at, std::mem::take(&mut batch));
+            }
+            batch_at = at;
+            batch.push(message);
+        }
+        if !batch.is_empty() {
+            self.send(member, batch_at, batch);
+        }
+    }
+
+    fn send(&mut self, member: &Member, at: (usize, i32), messages: Vec<Message>) {
+        let target = self.lanes.entry(at).or_insert_with(|| {
+            let topic = messages.first().map(|it| it.topic()).unwrap_or_default();
+            let held = member.held();
+            let topic = &member.subscribed(topic)?.topic;
+            held.lanes.get(&(Arc::clone(topic), at.1)).map(|it| (it.number, Arc::clone(&it.inbox)))
+        });
+        if let Some((lane, inbox)) = target {
+            inbox.read(Read { lane: *lane, messages });
+        }
+    }
+}
+
+/// Lets the consumer go when none of its messages is alive any more. One that a handler never lets go of keeps it for ever.
+fn end(consumer: Arc<BaseConsumer<Member>>, queue: Arc<Queue>) {
+    if let Ok(mut own) = consumer.context().queue.lock() {
+        own.take();
+    }
+    let until = Instant::now() + Duration::from_secs(2);
+    while (queue.alive() > 0 || Arc::strong_count(&queue) > 1 || Arc::strong_count(&consumer) > 1)
+        && Instant::now() < until
+    {
+        thread::sleep(Duration::from_millis(1));
+    }
+    if queue.alive() == 0 && Arc::strong_count(&queue) == 1 {
+        drop(queue);
+        drop(consumer);
+    } else {
+        consumer.unsubscribe();
+        std::mem::forget(queue);
+        std::mem::forget(consumer);
+    }
+}

@@ -1,0 +1,157 @@
+//! A message where librdkafka put it.
+
+#![expect(unsafe_code, reason = "the message is librdkafka's, and so is its memory")]
+
+use std::ffi::{CStr, c_char, c_void};
+use std::fmt;
+use std::ptr::{self, NonNull};
+use std::slice;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rdkafka::bindings as sys;
+use rdkafka::types::RDKafkaErrorCode;
+
+/// How many messages of a consumer are alive. The consumer must outlive them. It lives for ever, so that a message need not
+/// count references to it.
+pub(crate) type Alive = &'static AtomicUsize;
+
+/// A message that was read, in librdkafka's memory. It is given back when this is dropped.
+pub(crate) struct Message {
+    raw: NonNull<sys::rd_kafka_message_t>,
+    /// librdkafka takes the headers apart at the first look, which must not happen twice at a time.
+    headers: OnceLock<Headers>,
+    alive: Alive,
+}
+
+/// The headers in librdkafka's memory, if there are any.
+struct Headers(Option<NonNull<sys::rd_kafka_headers_t>>);
+
+/// A header: its name's bytes, and its value unless that is null.
+pub(crate) type RawHeader<'a> = (&'a [u8], Option<&'a [u8]>);
+
+// SAFETY: a message belongs to whoever has it, on any thread; librdkafka's own counters are atomic. What is read through
+// a shared reference does not change, but for the headers, which are behind a lock until they are taken apart.
+unsafe impl Send for Message {}
+// SAFETY: see above.
+unsafe impl Sync for Message {}
+// SAFETY: the headers belong to the message and do not change once they are taken apart.
+unsafe impl Send for Headers {}
+// SAFETY: see above.
+unsafe impl Sync for Headers {}
+
+impl Message {
+    /// Takes a message over from librdkafka. It counts as alive already.
+    ///
+    /// # Safety
+    ///
+    /// The pointer comes from one of librdkafka's consume calls and is not used elsewhere, and the consumer it came from
+    /// is not destroyed while `alive` is not zero.
+    pub(super) unsafe fn from_raw(raw: NonNull<sys::rd_kafka_message_t>, alive: Alive) -> Self {
+        Self { raw, headers: OnceLock::new(), alive }
+    }
+
+    fn raw(&self) -> &sys::rd_kafka_message_t {
+        // SAFETY: the message is ours until it is dropped, and nobody changes it.
+        unsafe { self.raw.as_ref() }
+    }
+
+    /// What went wrong, if this tells of that and not of a record.
+    pub(crate) fn error(&self) -> Option<RDKafkaErrorCode> {
+        let error = self.raw().err;
+        (error != sys::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR).then(|| error.into())
+    }
+
+    /// The topic's object, which is the same for all messages of a topic.
+    pub(super) fn topic_object(&self) -> *const sys::rd_kafka_topic_t {
+        self.raw().rkt
+    }
+
+    pub(crate) fn topic(&self) -> &str {
+        if self.raw().rkt.is_null() {
+            return "";
+        }
+        // SAFETY: the message holds on to its topic, whose name ends with a zero and does not change.
+        let name = unsafe { CStr::from_ptr(sys::rd_kafka_topic_name(self.raw().rkt)) };
+        name.to_str().unwrap_or_default()
+    }
+
+    pub(crate) fn partition(&self) -> i32 {
+        self.raw().partition
+    }
+
+    pub(crate) fn offset(&self) -> i64 {
+        self.raw().offset
+    }
+
+    /// Its timestamp in milliseconds, if it has one.
+    pub(crate) fn timestamp(&self) -> Option<i64> {
+        let mut kind = sys::rd_kafka_timestamp_type_t::RD_KAFKA_TIMESTAMP_NOT_AVAILABLE;
+        // SAFETY: the message is ours, and librdkafka only reads it.
+        let millis = unsafe { sys::rd_kafka_message_timestamp(self.raw.as_ptr(), &raw mut kind) };
+        (kind != sys::rd_kafka_timestamp_type_t::RD_KAFKA_TIMESTAMP_NOT_AVAILABLE && millis >= 0)
+            .then_some(millis)
+    }
+
+    pub(crate) fn key(&self) -> Option<&[u8]> {
+        // SAFETY: librdkafka says where the key is and how long, and it stays there.
+        unsafe { bytes(self.raw().key, self.raw().key_len) }
+    }
+
+    pub(crate) fn value(&self) -> Option<&[u8]> {
+        // SAFETY: as for the key. Of an error it is the error's text, which nobody takes for a value.
+        unsafe { bytes(self.raw().payload, self.raw().len) }
+    }
+
+    /// The headers in their order.
+    pub(crate) fn headers(&self) -> impl Iterator<Item = RawHeader<'_>> {
+        let headers = self.headers.get_or_init(|| {
+            let mut headers = ptr::null_mut();
+            // SAFETY: the message is ours; nobody else is in here, because of the lock.
+            let error =
+                unsafe { sys::rd_kafka_message_headers(self.raw.as_ptr(), &raw mut headers) };
+            let is_fine = error == sys::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR;
+            Headers(NonNull::new(headers).filter(|_| is_fine))
+        });
+        (0..).map_while(move |index| {
+            let headers = headers.0?;
+            let (mut name, mut value, mut size): (*const c_char, *const c_void, usize) =
+                (ptr::null(), ptr::null(), 0);
+            // SAFETY: the headers belong to the message; librdkafka says where the parts are.
+            unsafe {
+                let error = sys::rd_kafka_header_get_all(
+                    headers.as_ptr(),
+                    index,
+                    &raw mut name,
+                    &raw mut value,
+                    &raw mut size,
+                );
+                (error == sys::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR)
+                    .then(|| (CStr::from_ptr(name).to_bytes(), bytes(value, size)))
+            }
+        })
+    }
+}
+
+/// # Safety
+///
+/// `length` bytes can be read at `start`, unless that is null, for as long as the caller says.
+unsafe fn bytes<'a>(start: *const c_void, length: usize) -> Option<&'a [u8]> {
+    // SAFETY: the caller's promise.
+    (!start.is_null()).then(|| unsafe { slice::from_raw_parts(start.cast(), length) })
+}
+
+impl Drop for Message {
+    fn drop(&mut self) {
+        // SAFETY: it was taken over, and nobody can look at it any more.
+        unsafe { sys::rd_kafka_message_destroy(self.raw.as_ptr()) };
+        self.alive.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// Without what is in it.
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.topic(), self.partition(), self.offset())
+    }
+}

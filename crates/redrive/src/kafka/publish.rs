@@ -1,0 +1,192 @@
+//! Publishing: one idempotent producer whose calls never wait.
+
+#![expect(unsafe_code, reason = "the rdkafka crate copies the value, and takes only names that are UTF-8")]
+
+use std::ffi::CString;
+use std::ptr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rdkafka::bindings as sys;
+use rdkafka::client::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::error::{KafkaError, KafkaResult};
+use rdkafka::message::DeliveryResult;
+use rdkafka::producer::{Producer, ProducerContext, ThreadedProducer};
+use rdkafka::types::RDKafkaErrorCode;
+
+use super::client::{Properties, Told};
+use crate::record::Record;
+
+/// The partitioner decides.
+const ANY_PARTITION: i32 = -1;
+
+/// Where a record goes, and with what.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Outgoing {
+    pub(crate) topic: Arc<str>,
+    /// Where the topic has it; else the key decides.
+    pub(crate) partition: Option<i32>,
+    /// In their order.
+    pub(crate) headers: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    /// What takes the place of key and value, where something does.
+    pub(crate) body: Option<Body>,
+}
+
+/// A key and a value.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Body {
+    pub(crate) key: Option<Vec<u8>>,
+    pub(crate) value: Option<Vec<u8>>,
+}
+
+/// Whoever wants to know what became of a publish.
+pub(crate) trait Receipt: Send + Sync {
+    /// The record was acknowledged by all replicas that are in sync, or it was not.
+    fn published(&self, ticket: (u64, i64), result: Result<(), RDKafkaErrorCode>);
+}
+
+/// What goes along with a record until it is acknowledged. librdkafka reads the value where it is, so that it must stay.
+pub(crate) struct Pending {
+    receipt: Arc<dyn Receipt>,
+    ticket: (u64, i64),
+    _record: Option<Record>,
+    _outgoing: Arc<Outgoing>,
+}
+
+struct Context(Told);
+
+impl ClientContext for Context {
+    fn error(&self, error: KafkaError, reason: &str) {
+        self.0.error(error, reason);
+    }
+
+    fn log(&self, level: RDKafkaLogLevel, fac: &str, message: &str) {
+        self.0.log(level, fac, message);
+    }
+}
+
+impl ProducerContext for Context {
+    type DeliveryOpaque = Box<Pending>;
+
+    fn delivery(&self, result: &DeliveryResult<'_>, pending: Box<Pending>) {
+        let code = |error: &KafkaError| error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Fail);
+        let result = result.as_ref().map(|_| ()).map_err(|(error, _)| code(error));
+        pending.receipt.published(pending.ticket, result);
+    }
+}
+
+pub(crate) struct Publisher {
+    producer: ThreadedProducer<Context>,
+}
+
+impl Publisher {
+    pub(crate) fn new(properties: &Properties, told: Told) -> KafkaResult<Self> {
+        let producer = properties.producer().create_with_context(Context(told))?;
+        Ok(Self { producer })
+    }
+
+    /// Sends a record on its way. What becomes of it is told to the receipt, by another thread.
+    pub(crate) fn publish(
+        &self,
+        record: Option<Record>,
+        outgoing: Arc<Outgoing>,
+        receipt: Arc<dyn Receipt>,
+        ticket: (u64, i64),
+    ) -> Result<(), RDKafkaErrorCode> {
+        let pending =
+            Box::new(Pending { receipt, ticket, _record: record.clone(), _outgoing: Arc::clone(&outgoing) });
+        let (key, value) = match &outgoing.body {
+            Some(body) => (body.key.as_deref(), body.value.as_deref()),
+            None => {
+                let record = record.as_ref();
+                (record.and_then(Record::key), record.and_then(Record::value))
+            }
+        };
+        let topic = CString::new(&*outgoing.topic).map_err(|_| RDKafkaErrorCode::InvalidTopic)?;
+        let headers = Headers::new(&outgoing.headers);
+        let pending = Box::into_raw(pending);
+        let mut parts = [
+            part(sys::rd_kafka_vtype_t::RD_KAFKA_VTYPE_TOPIC, |it| it.cstr = topic.as_ptr()),
+            part(sys::rd_kafka_vtype_t::RD_KAFKA_VTYPE_PARTITION, |it| {
+                it.i32_ = outgoing.partition.unwrap_or(ANY_PARTITION);
+            }),
+            part(sys::rd_kafka_vtype_t::RD_KAFKA_VTYPE_KEY, |it| it.mem = memory(key)),
+            part(sys::rd_kafka_vtype_t::RD_KAFKA_VTYPE_VALUE, |it| it.mem = memory(value)),
+            part(sys::rd_kafka_vtype_t::RD_KAFKA_VTYPE_OPAQUE, |it| it.ptr = pending.cast()),
+            part(sys::rd_kafka_vtype_t::RD_KAFKA_VTYPE_HEADERS, |it| it.headers = headers.0),
+        ];
+        // SAFETY: everything that the parts point to is alive; the value stays alive in `pending`, which librdkafka gives
+        // back with the delivery report. On success it owns the headers.
+        let error = unsafe {
+            sys::rd_kafka_produceva(self.client(), parts.as_mut_ptr(), parts.len())
+        };
+        if error.is_null() {
+            std::mem::forget(headers);
+            return Ok(());
+        }
+        // SAFETY: it was not sent, so that what was lent comes back; the error is ours to destroy.
+        unsafe {
+            drop(Box::from_raw(pending));
+            let code = sys::rd_kafka_error_code(error);
+            sys::rd_kafka_error_destroy(error);
+            Err(code.into())
+        }
+    }
+
+    fn client(&self) -> *mut sys::rd_kafka_t {
+        self.producer.client().native_ptr()
+    }
+
+    /// Waits until nothing is on its way any more.
+    pub(crate) fn flush(&self, limit: Duration) -> KafkaResult<()> {
+        self.producer.flush(limit)
+    }
+}
+
+/// librdkafka's headers, until it owns them.
+struct Headers(*mut sys::rd_kafka_headers_t);
+
+impl Headers {
+    fn new(headers: &[(Vec<u8>, Option<Vec<u8>>)]) -> Self {
+        // SAFETY: names and values are copied; a null value is a null pointer.
+        unsafe {
+            let raw = sys::rd_kafka_headers_new(headers.len());
+            for (name, value) in headers {
+                let length = |it: &[u8]| isize::try_from(it.len()).unwrap_or(isize::MAX);
+                let value = value.as_deref();
+                sys::rd_kafka_header_add(
+                    raw,
+                    name.as_ptr().cast(),
+                    length(name),
+                    value.map_or(ptr::null(), |it| it.as_ptr().cast()),
+                    value.map_or(0, length),
+                );
+            }
+            Self(raw)
+        }
+    }
+}
+
+impl Drop for Headers {
+    fn drop(&mut self) {
+        // SAFETY: librdkafka did not take them.
+        unsafe { sys::rd_kafka_headers_destroy(self.0) };
+    }
+}
+
+fn part(
+    kind: sys::rd_kafka_vtype_t,
+    set: impl FnOnce(&mut sys::rd_kafka_vu_s__bindgen_ty_1),
+) -> sys::rd_kafka_vu_t {
+    let mut value = sys::rd_kafka_vu_s__bindgen_ty_1 { _pad: [0; 64] };
+    set(&mut value);
+    sys::rd_kafka_vu_t { vtype: kind, u: value }
+}
+
+fn memory(bytes: Option<&[u8]>) -> sys::rd_kafka_vu_s__bindgen_ty_1__bindgen_ty_1 {
+    sys::rd_kafka_vu_s__bindgen_ty_1__bindgen_ty_1 {
+        ptr: bytes.map_or(ptr::null_mut(), |it| it.as_ptr().cast_mut().cast()),
+        size: bytes.map_or(0, <[u8]>::len),
+    }
+}

@@ -1,0 +1,175 @@
+//! The state topic: what does not fit the metadata of a commit.
+//!
+//! A block is immutable under a key of its own: topic, partition, and what it speaks of with its hash. It is written before
+//! the commit that names it; one that no commit names is ignored, and deleted when somebody comes across it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::error::{KafkaError, KafkaResult};
+use rdkafka::message::Message as _;
+use rdkafka::types::RDKafkaErrorCode;
+use redrive_core::offsets::{Block, BlockId};
+
+use super::client::{Properties, Told};
+use super::offsets;
+use super::publish::{Body, Outgoing, Publisher, Receipt};
+use crate::engine::inbox::{Inbox, Letter};
+
+/// The blocks of one partition.
+pub(crate) type Blocks = BTreeMap<BlockId, Vec<u8>>;
+
+/// How long the topic may take to be read.
+const LIMIT: Duration = Duration::from_secs(20);
+
+pub(crate) struct StateTopic {
+    topic: Arc<str>,
+    group: String,
+    properties: Properties,
+    told: Told,
+    consumer: Mutex<Option<BaseConsumer<Told>>>,
+}
+
+impl StateTopic {
+    pub(crate) fn new(topic: Arc<str>, group: &str, properties: Properties, told: Told) -> Self {
+        Self { topic, group: group.to_owned(), properties, told, consumer: Mutex::default() }
+    }
+
+    /// The blocks of these partitions. A topic that is not there has none.
+    pub(crate) fn read(
+        &self,
+        partitions: &[(&str, i32)],
+    ) -> KafkaResult<BTreeMap<(String, i32), Blocks>> {
+        let mut consumer = self.consumer.lock().unwrap_or_else(PoisonError::into_inner);
+        let consumer = match &mut *consumer {
+            Some(consumer) => consumer,
+            none => none.insert(
+                self.properties.reader(&self.group).create_with_context(self.told.clone())?,
+            ),
+        };
+        let mut found: BTreeMap<(String, i32), Blocks> = BTreeMap::new();
+        let mut open = self.bounds(consumer)?;
+        open.retain(|_, (start, end)| start < end);
+        if open.is_empty() {
+            return Ok(found);
+        }
+        let from = open.iter().map(|(partition, bounds)| (&*self.topic, *partition, bounds.0));
+        consumer.assign(&offsets::at_offsets(from))?;
+        let until = Instant::now() + LIMIT;
+        while !open.is_empty() {
+            if Instant::now() > until {
+                return Err(KafkaError::MessageConsumption(RDKafkaErrorCode::OperationTimedOut));
+            }
+            match consumer.poll(Duration::from_millis(100)) {
+                None => {}
+                Some(Err(KafkaError::PartitionEOF(partition))) => _ = open.remove(&partition),
+                Some(Err(error)) => return Err(error),
+                Some(Ok(message)) => {
+                    let key = message.key().and_then(|it| std::str::from_utf8(it).ok());
+                    if let Some((topic, partition, id)) = key.and_then(read_key)
+                        && partitions.contains(&(topic, partition))
+                    {
+                        let blocks = found.entry((topic.to_owned(), partition)).or_default();
+                        match message.payload() {
+                            Some(bytes) => _ = blocks.insert(id, bytes.to_vec()),
+                            None => _ = blocks.remove(&id),
+                        }
+                    }
+                }
+            }
+        }
+        consumer.unassign()?;
+        Ok(found)
+    }
+
+    /// Where each partition begins and ends.
+    fn bounds(&self, consumer: &BaseConsumer<Told>) -> KafkaResult<BTreeMap<i32, (i64, i64)>> {
+        let metadata = consumer.fetch_metadata(Some(&self.topic), Duration::from_secs(10))?;
+        let partitions: Vec<_> = metadata
+            .topics()
+            .iter()
+            .filter(|it| it.name() == &*self.topic && it.error().is_none())
+            .flat_map(|it| it.partitions())
+            .map(|it| (&*self.topic, it.id()))
+            .collect();
+        let marks = offsets::watermarks(consumer, &partitions, Duration::from_secs(10));
+        partitions.iter().zip(marks).map(|(it, marks)| Ok((it.1, marks?))).collect()
+    }
+
+    /// Puts a block into the topic. What becomes of it is told to the lane.
+    pub(crate) fn store(
+        &self,
+        publisher: &Publisher,
+        at: (&str, i32),
+        block: &Block,
+        lane: u64,
+        inbox: &Arc<Inbox>,
+    ) {
+        let receipt = Arc::new(Stored { inbox: Arc::clone(inbox), id: block.id });
+        let outgoing = self.outgoing(at, block.id, Some(block.bytes.to_vec()));
+        if publisher.publish(None, outgoing, receipt, (lane, 0)).is_err() {
+            inbox.send(Letter::Stored { lane, id: block.id, is_stored: false });
+        }
+    }
+
+    /// Deletes a block. If that fails, the next one that comes across it does it again.
+    pub(crate) fn delete(&self, publisher: &Publisher, at: (&str, i32), id: BlockId) {
+        _ = publisher.publish(None, self.outgoing(at, id, None), Arc::new(Deleted), (0, 0));
+    }
+
+    fn outgoing(&self, at: (&str, i32), id: BlockId, value: Option<Vec<u8>>) -> Arc<Outgoing> {
+        let key = Some(write_key(at, id).into_bytes());
+        Arc::new(Outgoing {
+            topic: Arc::clone(&self.topic),
+            partition: None,
+            headers: Vec::new(),
+            body: Some(Body { key, value }),
+        })
+    }
+}
+
+struct Stored {
+    inbox: Arc<Inbox>,
+    id: BlockId,
+}
+
+impl Receipt for Stored {
+    fn published(&self, (lane, _): (u64, i64), result: Result<(), RDKafkaErrorCode>) {
+        self.inbox.send(Letter::Stored { lane, id: self.id, is_stored: result.is_ok() });
+    }
+}
+
+struct Deleted;
+
+impl Receipt for Deleted {
+    fn published(&self, _: (u64, i64), _: Result<(), RDKafkaErrorCode>) {}
+}
+
+fn write_key((topic, partition): (&str, i32), id: BlockId) -> String {
+    format!("map/{topic}/{partition}/{:x}/{:016x}", id.stretch, id.hash)
+}
+
+fn read_key(key: &str) -> Option<(&str, i32, BlockId)> {
+    let mut parts = key.strip_prefix("map/")?.split('/');
+    let (topic, partition) = (parts.next()?, parts.next()?.parse().ok()?);
+    let mut number = || u64::from_str_radix(parts.next()?, 16).ok();
+    let id = BlockId { stretch: number()?, hash: number()? };
+    parts.next().is_none().then_some((topic, partition, id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_come_back() {
+        let id = BlockId { stretch: 77, hash: u64::MAX };
+        let key = write_key(("orders.retry-1_x", 12), id);
+        assert_eq!(read_key(&key), Some(("orders.retry-1_x", 12, id)));
+        for other in ["", "map/", "map/orders/1/2", "map/orders/x/1/1", "map/orders/1/1/1/1", "close/a"] {
+            assert_eq!(read_key(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! A record as handlers see it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use redrive_core::Timestamp;
+use redrive_core::headers::Header;
+
+use crate::kafka::message::{Message, RawHeader};
+
+/// A Kafka record. Cloning it is cheap.
+///
+/// Key, value and headers are as they were produced, byte for byte, at whichever stop it was read; a retried record has
+/// Redrive's own headers beside its own.
+#[derive(Clone)]
+pub struct Record(Arc<Inner>);
+
+struct Inner {
+    body: Body,
+    /// When it was produced first, where this is not the first copy.
+    produced_at: Option<Timestamp>,
+}
+
+enum Body {
+    /// In the memory that it was fetched to, together with its neighbours.
+    Fetched(Message),
+    /// In memory of its own.
+    Kept(Kept),
+}
+
+struct Kept {
+    topic: Arc<str>,
+    partition: i32,
+    offset: i64,
+    timestamp: Option<i64>,
+    /// Key, value, and each header's name and value, one after the other.
+    bytes: Box<[u8]>,
+    key: Option<usize>,
+    value: Option<usize>,
+    headers: Box<[(usize, Option<usize>)]>,
+}
+
+impl Record {
+    pub(crate) fn new(message: Message) -> Self {
+        Self(Arc::new(Inner { body: Body::Fetched(message), produced_at: None }))
+    }
+
+    /// A copy of a record that was produced before.
+    pub(crate) fn retried(message: Message, produced_at: Option<Timestamp>) -> Self {
+        Self(Arc::new(Inner { body: Body::Fetched(message), produced_at }))
+    }
+
+    /// The same record in memory of its own, so that it can be kept without its neighbours.
+    pub(crate) fn kept(&self) -> Self {
+        let Body::Fetched(message) = &self.0.body else {
+            return self.clone();
+        };
+        let mut bytes = Vec::with_capacity(self.payload_bytes());
+        let mut push = |part: &[u8]| {
+            bytes.extend_from_slice(part);
+            part.len()
+        };
+        let key = message.key().map(&mut push);
+        let value = message.value().map(&mut push);
+        let headers = message.headers().map(|(name, value)| (push(name), value.map(&mut push)));
+        let headers = headers.collect();
+        let body = Body::Kept(Kept {
+            topic: message.topic().into(),
+            partition: message.partition(),
+            offset: message.offset(),
+            timestamp: message.timestamp(),
+            bytes: bytes.into(),
+            key,
+            value,
+            headers,
+        });
+        Self(Arc::new(Inner { body, produced_at: self.0.produced_at }))
+    }
+
+    /// The topic that it was read from: the source topic, or a retry topic.
+    pub fn topic(&self) -> &str {
+        match &self.0.body {
+            Body::Fetched(message) => message.topic(),
+            Body::Kept(kept) => &kept.topic,
+        }
+    }
+
+    /// The partition that it was read from.
+    pub fn partition(&self) -> i32 {
+        match &self.0.body {
+            Body::Fetched(message) => message.partition(),
+            Body::Kept(kept) => kept.partition,
+        }
+    }
+
+    /// Its offset there.
+    pub fn offset(&self) -> i64 {
+        match &self.0.body {
+            Body::Fetched(message) => message.offset(),
+            Body::Kept(kept) => kept.offset,
+        }
+    }
+
+    /// When it was produced, at its first stop.
+    pub fn timestamp(&self) -> Option<Timestamp> {
+        self.0.produced_at.or_else(|| self.appended_at())
+    }
+
+    /// The timestamp of this copy.
+    pub(crate) fn appended_at(&self) -> Option<Timestamp> {
+        let millis = match &self.0.body {
+            Body::Fetched(message) => message.timestamp(),
+            Body::Kept(kept) => kept.timestamp,
+        };
+        millis.map(Timestamp::from_millis)
+    }
+
+    /// Its key.
+    pub fn key(&self) -> Option<&[u8]> {
+        match &self.0.body {
+            Body::Fetched(message) => message.key(),
+            Body::Kept(kept) => kept.key.and_then(|length| kept.bytes.get(..length)),
+        }
+    }
+
+    /// Its value. None is a tombstone, which is not the same as an empty value.
+    pub fn value(&self) -> Option<&[u8]> {
+        match &self.0.body {
+            Body::Fetched(message) => message.value(),
+            Body::Kept(kept) => {
+                let start = kept.key.unwrap_or(0);
+                kept.value.and_then(|length| kept.bytes.get(start..start + length))
+            }
+        }
+    }
+
+    /// The value of the last header of this name.
+    pub fn header(&self, name: &str) -> Option<&[u8]> {
+        self.raw_headers().filter(|it| it.0 == name.as_bytes()).last().and_then(|it| it.1)
+    }
+
+    /// Its headers in order, but for those whose names are not UTF-8.
+    pub fn headers(&self) -> impl Iterator<Item = Header<'_>> {
+        self.raw_headers().filter_map(|(name, value)| {
+            Some(Header { name: std::str::from_utf8(name).ok()?, value })
+        })
+    }
+
+    /// All its headers in order.
+    pub(crate) fn raw_headers(&self) -> impl Iterator<Item = RawHeader<'_>> {
+        let (fetched, kept) = match &self.0.body {
+            Body::Fetched(message) => (Some(message.headers()), None),
+            Body::Kept(kept) => (None, Some(kept.headers())),
+        };
+        fetched.into_iter().flatten().chain(kept.into_iter().flatten())
+    }
+
+    /// How many bytes key, value and headers have.
+    pub(crate) fn payload_bytes(&self) -> usize {
+        let part = |it: Option<&[u8]>| it.map_or(0, <[u8]>::len);
+        let headers = self.raw_headers().map(|it| it.0.len() + part(it.1));
+        part(self.key()) + part(self.value()) + headers.sum::<usize>()
+    }
+}
+
+impl Kept {
+    fn headers(&self) -> impl Iterator<Item = RawHeader<'_>> {
+        let mut at = self.key.unwrap_or(0) + self.value.unwrap_or(0);
+        self.headers.iter().map(move |(name, value)| {
+            let mut part = |length: usize| {
+                let part = self.bytes.get(at..at + length).unwrap_or_default();
+                at += length;
+                part
+            };
+            (part(*name), value.map(&mut part))
+        })
+    }
+}
+
+/// Without what is in it.
+impl fmt::Debug for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.topic(), self.partition(), self.offset())
+    }
+}
