@@ -148,6 +148,18 @@ pub enum Event {
         /// Which.
         header: &'static str,
     },
+    /// The log ends before what the group committed: the topic was made anew, or the brokers lost records. It is read from its
+    /// beginning.
+    Truncated {
+        /// The topic.
+        topic: Arc<str>,
+        /// The partition.
+        partition: i32,
+        /// Where the group was.
+        position: i64,
+        /// Where the log ends.
+        end: i64,
+    },
     /// A partition cannot be read, or not be looked at.
     Unread {
         /// The topic.
@@ -207,7 +219,8 @@ impl Event {
             Event::Stopped { .. }
             | Event::PublishFailed { .. }
             | Event::TooLarge { .. }
-            | Event::Lost { .. } => Level::Error,
+            | Event::Lost { .. }
+            | Event::Truncated { .. } => Level::Error,
         }
     }
 }
@@ -258,6 +271,10 @@ impl fmt::Display for Event {
             }
             Event::Foreign(spot) => write!(f, "{spot} belongs to another group"),
             Event::Unreadable { spot, header } => write!(f, "the header {header} of {spot} cannot be read"),
+            Event::Truncated { topic, partition, position, end } => write!(
+                f,
+                "{topic}/{partition} ends at {end}, before the group's position {position}: it is read from its beginning"
+            ),
             Event::Unread { topic, partition, error } => {
                 write!(f, "{topic}/{partition} cannot be read: {error}")
             }

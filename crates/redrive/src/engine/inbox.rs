@@ -47,6 +47,8 @@ impl Letters {
 pub(crate) struct Read {
     pub(crate) lane: u64,
     pub(crate) messages: Vec<Message>,
+    /// Everything below was read, with the messages.
+    pub(crate) until: Option<i64>,
 }
 
 /// How a run ended.

@@ -80,6 +80,8 @@ struct Held {
     machine: Box<OwnLane>,
     /// What was read while the lane wanted nothing.
     backlog: VecDeque<Message>,
+    /// How far everything was read, when the backlog is taken.
+    read_until: Option<i64>,
     /// Whether the lane wants nothing for now.
     is_held_back: bool,
     /// Whether its messages stay with librdkafka.
@@ -184,6 +186,7 @@ impl Engine {
                     group,
                     machine,
                     backlog: VecDeque::new(),
+                    read_until: None,
                     is_held_back: false,
                     is_cut_off: false,
                     wakeup: None,
@@ -310,15 +313,19 @@ impl Engine {
     // ----- what happened
 
     fn read(&mut self, read: Read, now: Timestamp) {
-        let Read { lane, messages } = read;
+        let Read { lane, messages, until } = read;
         let Some(held) = self.lanes.get_mut(&lane) else {
             return;
         };
         if held.is_cut_off {
             held.backlog.extend(messages);
+            held.read_until = until.or(held.read_until);
             return;
         }
         self.take_in(lane, messages, now);
+        if let Some(until) = until {
+            self.feed(lane, |machine, slots| machine.passed(until, now, slots));
+        }
     }
 
     fn take_in(&mut self, lane: u64, messages: impl IntoIterator<Item = Message>, now: Timestamp) {
@@ -339,13 +346,10 @@ impl Engine {
                     }
                     held.machine.fetched(item, now, &mut self.slots);
                 }
-                Some(RDKafkaErrorCode::PartitionEOF) => {
-                    held.machine.passed(message.offset(), now, &mut self.slots);
-                }
                 Some(error) => self.tools.events.tell(&Event::Unread {
                     topic: message.topic().into(),
                     partition: message.partition(),
-                    error: error.to_string(),
+                    error: format!("{error}: {}", message.error_text()),
                 }),
             }
         }
@@ -657,6 +661,7 @@ impl Engine {
         };
         let size = held.backlog.len().min(PIECE);
         let piece: Vec<_> = held.backlog.drain(..size).collect();
+        let until = if held.backlog.is_empty() { held.read_until.take() } else { None };
         if held.backlog.is_empty() {
             held.is_cut_off = false;
             let (key, group) = (held.key, held.group);
@@ -666,6 +671,9 @@ impl Engine {
             }
         }
         self.take_in(lane, piece, now);
+        if let Some(until) = until {
+            self.feed(lane, |machine, slots| machine.passed(until, now, slots));
+        }
     }
 }
 

@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rdkafka::TopicPartitionList;
+use rdkafka::{Offset, TopicPartitionList};
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext, RebalanceProtocol};
 use rdkafka::error::{KafkaError, KafkaResult};
-use rdkafka::types::RDKafkaRespErr;
+use rdkafka::types::{RDKafkaErrorCode, RDKafkaRespErr};
 use redrive_core::lane::{Assigned, Lane, LaneConfig};
 
 use super::client::{Properties, Told};
@@ -35,6 +35,8 @@ const WAIT: Duration = Duration::from_millis(20);
 const OPEN_AGAIN: Duration = Duration::from_secs(1);
 /// How long lanes may take beyond their limit to say that they have ended.
 const GRACE: Duration = Duration::from_secs(1);
+/// How often lanes are told how far everything was read, behind the last record too.
+const PASS_EVERY: Duration = Duration::from_millis(500);
 
 /// Lanes are numbered through the whole process, so that nobody mistakes one for another.
 static LANES: AtomicU64 = AtomicU64::new(1);
@@ -255,8 +257,13 @@ impl Member {
         let blocks = blocks.unwrap_or(&no_blocks);
         // What is not even text is nobody's map.
         let metadata = std::str::from_utf8(&committed.metadata).unwrap_or("\u{FFFD}");
-        let assigned =
-            Assigned { committed: committed.offset, metadata, log_start, log_end, start: log_start };
+        let is_beyond = |it: &i64| *it > log_end;
+        if let Some(position) = committed.offset.filter(is_beyond) {
+            let (topic, partition) = (Arc::clone(&at.0), at.1);
+            self.events.tell(&Event::Truncated { topic, partition, position, end: log_end });
+        }
+        let committed = committed.offset.filter(|it| !is_beyond(it));
+        let assigned = Assigned { committed, metadata, log_start, log_end, start: log_start };
         let made = Lane::assigned(
             subscribed.lanes.clone(),
             &assigned,
@@ -285,6 +292,49 @@ impl Member {
             position: lane.position,
         });
         Some(lane)
+    }
+
+    /// A partition's position is not in the log. Deleted records are told of, and it is read on behind them; a log that ends
+    /// before the position is another one.
+    fn recover(&self, consumer: &BaseConsumer<Self>, at: &(Arc<str>, i32), next: Option<i64>) {
+        let Some(lane) = self.held().lanes.get(at).cloned() else {
+            return;
+        };
+        let (topic, partition) = (Arc::clone(&at.0), at.1);
+        let marks = match consumer.fetch_watermarks(&topic, partition, ANSWER) {
+            Ok(marks) => marks,
+            Err(error) => {
+                self.events.tell(&Event::Unread { topic, partition, error: error.to_string() });
+                return;
+            }
+        };
+        let next = next.unwrap_or(lane.position);
+        if next > marks.1 {
+            self.commits.forget(&[lane.number]);
+            lane.inbox.send(Letter::Lose { lanes: vec![lane.number] });
+            let mut held = self.held();
+            held.lanes.remove(at);
+            held.unopened.insert(at.clone());
+            drop(held);
+            self.generation.fetch_add(1, Ordering::Relaxed);
+            let mut list = TopicPartitionList::new();
+            list.add_partition(&topic, partition);
+            if Self::is_incremental(consumer) {
+                _ = consumer.incremental_unassign(&list);
+            }
+            self.open(consumer, false);
+            return;
+        }
+        if next < marks.0 {
+            let offsets = next..marks.0;
+            self.events.tell(&Event::Lost { topic: Arc::clone(&topic), partition, offsets });
+            let until = Some(marks.0);
+            lane.inbox.read(Read { lane: lane.number, messages: Vec::new(), until });
+        }
+        let from = Offset::Offset(next.max(marks.0));
+        if let Err(error) = consumer.seek(&topic, partition, from, Duration::ZERO) {
+            self.events.tell(&Event::Unread { topic, partition, error: error.to_string() });
+        }
     }
 
     fn revoke(&self, consumer: &BaseConsumer<Self>, partitions: &[(Arc<str>, i32)]) {
@@ -425,13 +475,20 @@ fn poll(consumer: &BaseConsumer<Member>, queue: &Queue, pulse: &Pulse) {
     let member = consumer.context();
     let mut router = Router::default();
     let mut messages = Vec::new();
-    let mut opened_at = Instant::now();
+    let (mut opened_at, mut passed_at) = (Instant::now(), Instant::now());
     let mut is_leaving = None;
     loop {
         pulse.polled_at.store(clock::now().as_millis(), Ordering::Relaxed);
         serve(consumer);
         queue.read(WAIT, &mut messages);
         router.route(member, messages.drain(..));
+        for at in std::mem::take(&mut router.unreadable) {
+            member.recover(consumer, &at, router.next.get(&at).copied());
+        }
+        if passed_at.elapsed() >= PASS_EVERY {
+            passed_at = Instant::now();
+            router.pass(member, consumer);
+        }
         if opened_at.elapsed() >= OPEN_AGAIN {
             opened_at = Instant::now();
             if !member.held().unopened.is_empty() {
@@ -473,7 +530,17 @@ fn serve(consumer: &BaseConsumer<Member>) {
 struct Router {
     generation: u64,
     /// By the topic's object, which costs nothing to look at.
-    lanes: BTreeMap<(usize, i32), Option<(u64, Arc<Inbox>)>>,
+    lanes: BTreeMap<(usize, i32), Option<Target>>,
+    /// Behind the last record of each partition that was read.
+    next: BTreeMap<(Arc<str>, i32), i64>,
+    /// Partitions whose position is not there.
+    unreadable: Vec<(Arc<str>, i32)>,
+}
+
+struct Target {
+    at: (Arc<str>, i32),
+    lane: u64,
+    inbox: Arc<Inbox>,
 }
 
 impl Router {
@@ -482,6 +549,8 @@ impl Router {
         if self.generation != generation {
             self.generation = generation;
             self.lanes.clear();
+            let held = member.held();
+            self.next.retain(|at, _| held.lanes.contains_key(at));
         }
         let mut batch: Vec<Message> = Vec::new();
         let mut batch_at = (0, 0);
@@ -501,12 +570,49 @@ impl Router {
     fn send(&mut self, member: &Member, at: (usize, i32), messages: Vec<Message>) {
         let target = self.lanes.entry(at).or_insert_with(|| {
             let topic = messages.first().map(|it| it.topic()).unwrap_or_default();
+            let at = (Arc::clone(&member.subscribed(topic)?.topic), at.1);
             let held = member.held();
-            let topic = &member.subscribed(topic)?.topic;
-            held.lanes.get(&(Arc::clone(topic), at.1)).map(|it| (it.number, Arc::clone(&it.inbox)))
+            let lane = held.lanes.get(&at)?;
+            Some(Target { at, lane: lane.number, inbox: Arc::clone(&lane.inbox) })
         });
-        if let Some((lane, inbox)) = target {
-            inbox.read(Read { lane: *lane, messages });
+        let Some(target) = target else {
+            return;
+        };
+        use RDKafkaErrorCode as Code;
+        let is_unreadable = |it: &Message| {
+            matches!(it.error(), Some(Code::AutoOffsetReset | Code::OffsetOutOfRange))
+        };
+        if messages.iter().any(is_unreadable) {
+            self.unreadable.push(target.at.clone());
+        }
+        if let Some(last) = messages.iter().rfind(|it| it.error().is_none()) {
+            self.next.insert(target.at.clone(), last.offset() + 1);
+        }
+        target.inbox.read(Read { lane: target.lane, messages, until: None });
+    }
+
+    /// Tells lanes how far everything was read: behind the last record there may be markers of transactions.
+    fn pass(&mut self, member: &Member, consumer: &BaseConsumer<Member>) {
+        let Ok(positions) = consumer.position() else {
+            return;
+        };
+        for entry in positions.elements() {
+            let Offset::Offset(position) = entry.offset() else {
+                continue;
+            };
+            let Some(subscribed) = member.subscribed(entry.topic()) else {
+                continue;
+            };
+            let at = (Arc::clone(&subscribed.topic), entry.partition());
+            let held = member.held();
+            let Some(lane) = held.lanes.get(&at) else {
+                continue;
+            };
+            if self.next.get(&at).copied().unwrap_or(lane.position) < position {
+                let until = Some(position);
+                lane.inbox.read(Read { lane: lane.number, messages: Vec::new(), until });
+                self.next.insert(at, position);
+            }
         }
     }
 }

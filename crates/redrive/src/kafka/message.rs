@@ -62,6 +62,11 @@ impl Message {
         (error != sys::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR).then(|| error.into())
     }
 
+    /// All about what went wrong.
+    pub(crate) fn error_text(&self) -> String {
+        String::from_utf8_lossy(self.value().unwrap_or_default()).into_owned()
+    }
+
     /// The topic's object, which is the same for all messages of a topic.
     pub(super) fn topic_object(&self) -> *const sys::rd_kafka_topic_t {
         self.raw().rkt
