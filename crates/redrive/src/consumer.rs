@@ -1,6 +1,6 @@
 //! A consumer: flows, their handlers, and the threads that drive them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -177,13 +177,23 @@ impl Consumer {
         let Some((cluster, facts)) = self.connect(&admin, &told, &needed).await? else {
             return Ok(());
         };
-        drop(admin);
         let setup = Setup { consumer: &self, properties, told, group, state_topic, cluster, facts };
+        self.tell_left_behind(admin, setup.groups(), needed).await;
         let machine = setup.start()?;
         let result = self.supervise(&machine).await;
         // Joining threads must not hold up the handlers.
         _ = tokio::task::spawn_blocking(move || machine.stop()).await;
         result
+    }
+
+    /// Tells of topics that a group has read and no flow names any more. A topic that cannot be looked at is not told of.
+    async fn tell_left_behind(&self, admin: Arc<Admin>, groups: BTreeSet<String>, needed: Vec<Needed>) {
+        let looked = tokio::task::spawn_blocking(move || {
+            admin.left_behind(&groups, |topic| needed.iter().any(|it| *it.topic == *topic))
+        });
+        for (topic, records) in looked.await.unwrap_or_default() {
+            self.events.tell(&Event::LeftBehind { topic: topic.into(), records });
+        }
     }
 
     fn check(&self) -> Result<(), RunError> {
@@ -441,6 +451,16 @@ impl Setup<'_> {
             retention: retention.filter(|_| role != Role::Source),
             ..LaneConfig::new(kind, &*self.cluster)
         }
+    }
+
+    /// All groups that read something.
+    fn groups(&self) -> BTreeSet<String> {
+        let flows = self.consumer.config.flows.iter();
+        let groups = flows.flat_map(|flow| {
+            let stops = self.plan(flow).stops;
+            stops.into_iter().map(move |it| self.group_of(flow, it.role))
+        });
+        groups.collect()
     }
 
     /// The group that reads a topic.

@@ -1,6 +1,6 @@
 //! The topics of a config: what they look like, and how they are made.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use redrive_core::Strategy;
 
 use crate::config::{Config, FlowConfig};
 use crate::kafka::client::{Properties, Told};
+use crate::kafka::offsets;
 
 /// How long brokers may take to answer.
 const ANSWER: Duration = Duration::from_secs(15);
@@ -59,7 +60,7 @@ pub(crate) fn needed(config: &Config, state_topic: &Arc<str>) -> Vec<Needed> {
         longest: Duration::ZERO,
     });
     // Flows may share a dead-letter topic.
-    let mut seen = std::collections::BTreeSet::new();
+    let mut seen = BTreeSet::new();
     needed.retain(|it| seen.insert(Arc::clone(&it.topic)));
     needed
 }
@@ -80,6 +81,7 @@ fn of_flow(flow: &FlowConfig) -> Vec<Needed> {
     let tiers = flow.flow.strategy().tiers().iter().map(|it| &it.topic);
     std::iter::once(one(source, Purpose::Source))
         .chain(tiers.chain(retry).map(|it| one(it, Purpose::Retry)))
+        .chain(flow.draining.iter().map(|it| one(&Arc::from(it.as_str()), Purpose::Retry)))
         .chain([one(flow.flow.dead_letter(), Purpose::DeadLetter)])
         .collect()
 }
@@ -147,6 +149,30 @@ impl Admin {
             }
         }
         Ok(())
+    }
+
+    /// Topics that these groups have read and that nobody names any more, with the records that they may still have.
+    pub(crate) fn left_behind(
+        &self,
+        groups: &BTreeSet<String>,
+        is_named: impl Fn(&str) -> bool,
+    ) -> BTreeMap<String, i64> {
+        let mut left: BTreeMap<String, i64> = BTreeMap::new();
+        for group in groups {
+            for committed in offsets::all_committed(self.0.inner(), group, ANSWER) {
+                let offsets::Committed { topic, partition, offset, .. } = committed;
+                let Some(offset) = offset.filter(|_| !is_named(&topic)) else {
+                    continue;
+                };
+                // A topic that is gone has nothing left.
+                let marks = self.0.inner().fetch_watermarks(&topic, partition, ANSWER);
+                let records = marks.map_or(0, |(start, end)| end - offset.max(start));
+                if records > 0 {
+                    *left.entry(topic).or_default() += records;
+                }
+            }
+        }
+        left
     }
 
     /// The cluster's id.

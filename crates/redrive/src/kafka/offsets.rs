@@ -2,12 +2,14 @@
 
 #![expect(unsafe_code, reason = "the rdkafka crate panics on metadata that is not UTF-8")]
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
+use std::ptr;
 use std::slice;
 use std::thread;
 use std::time::Duration;
 
 use rdkafka::bindings as sys;
+use rdkafka::client::{Client, ClientContext};
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
 use rdkafka::error::KafkaResult;
 use rdkafka::{Offset, TopicPartitionList};
@@ -42,12 +44,64 @@ pub(crate) fn committed<C: ConsumerContext>(
     Ok(entries(&list))
 }
 
+/// Everything that a group has committed, for whichever topics. Nothing where that cannot be found out.
+pub(crate) fn all_committed<C: ClientContext>(
+    client: &Client<C>,
+    group: &str,
+    limit: Duration,
+) -> Vec<Committed> {
+    let Ok(group) = CString::new(group) else {
+        return Vec::new();
+    };
+    let millis = i32::try_from(limit.as_millis()).unwrap_or(i32::MAX);
+    // SAFETY: what is made is destroyed here; the result belongs to the event, and is read before that goes.
+    unsafe {
+        let queue = sys::rd_kafka_queue_new(client.native_ptr());
+        let mut request =
+            sys::rd_kafka_ListConsumerGroupOffsets_new(group.as_ptr(), ptr::null());
+        sys::rd_kafka_ListConsumerGroupOffsets(
+            client.native_ptr(),
+            &raw mut request,
+            1,
+            ptr::null(),
+            queue,
+        );
+        let event = sys::rd_kafka_queue_poll(queue, millis);
+        let mut found = Vec::new();
+        if !event.is_null() {
+            let result = sys::rd_kafka_event_ListConsumerGroupOffsets_result(event);
+            if !result.is_null() {
+                let mut count = 0;
+                let groups =
+                    sys::rd_kafka_ListConsumerGroupOffsets_result_groups(result, &raw mut count);
+                for index in 0..count {
+                    let list = sys::rd_kafka_group_result_partitions(*groups.add(index));
+                    if !list.is_null() {
+                        found.extend(raw_entries(&*list));
+                    }
+                }
+            }
+            sys::rd_kafka_event_destroy(event);
+        }
+        sys::rd_kafka_ListConsumerGroupOffsets_destroy(request);
+        sys::rd_kafka_queue_destroy(queue);
+        found
+    }
+}
+
 /// The entries of a list, with their metadata as it is.
 fn entries(list: &TopicPartitionList) -> Vec<Committed> {
-    // SAFETY: the list is alive and not changed; librdkafka says how many entries there are, how long the metadata is, and
-    // ends each topic with a zero.
+    // SAFETY: the list is alive and not changed.
+    unsafe { raw_entries(&*list.ptr()) }
+}
+
+/// # Safety
+///
+/// The list is librdkafka's: it says how many entries there are and how long the metadata is, and ends each topic with a
+/// zero.
+unsafe fn raw_entries(raw: &sys::rd_kafka_topic_partition_list_t) -> Vec<Committed> {
+    // SAFETY: the caller's promise.
     unsafe {
-        let raw = &*list.ptr();
         let count = usize::try_from(raw.cnt).unwrap_or(0);
         if raw.elems.is_null() || count == 0 {
             return Vec::new();
