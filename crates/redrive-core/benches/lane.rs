@@ -56,6 +56,8 @@ struct Driver {
     due: Vec<i64>,
     /// What is running.
     running: Vec<i64>,
+    /// What was read and is not handed over yet.
+    batch: Vec<Item<Rc<[u8]>>>,
 }
 
 impl Driver {
@@ -71,6 +73,7 @@ impl Driver {
             bytes: 64,
             due: Vec::new(),
             running: Vec::with_capacity(256),
+            batch: Vec::with_capacity(1024),
         }
     }
 
@@ -169,6 +172,19 @@ impl Driver {
         self.running.clear();
         if ended >= 0 {
             self.succeed(ended);
+        }
+    }
+
+    /// A record comes, with so many others at once; then all run and succeed.
+    fn success_in_batches_of(&mut self, size: usize) {
+        self.let_time_pass();
+        let item = self.item(self.next, None);
+        self.next += 1;
+        self.batch.push(item);
+        if self.batch.len() == size {
+            self.lane.fetched_all(self.batch.drain(..), at(self.now), &mut self.slots);
+            self.perform();
+            self.succeed_all();
         }
     }
 
@@ -329,6 +345,8 @@ fn bench_steps(criterion: &mut Criterion) {
     };
     bench("success", Driver::source, |it| it.success(0));
     bench("success, 100 in flight", Driver::source, |it| it.success(100));
+    bench("success, in batches of 100", Driver::source, |it| it.success_in_batches_of(100));
+    bench("success, more than slots", Driver::source, |it| it.success_in_batches_of(1000));
     bench("redirect", Driver::source, Driver::redirect);
     bench("wait", Driver::retry, Driver::wait);
     group.finish();

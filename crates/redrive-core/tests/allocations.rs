@@ -1,4 +1,4 @@
-//! A verdict allocates only for what it returns.
+//! A verdict allocates only for what it returns, and a success nothing at all.
 
 #![expect(clippy::unwrap_used, reason = "the sample flow's identifier is right")]
 
@@ -9,8 +9,12 @@ use std::time::Duration;
 
 use allocation_counter::measure;
 use redrive_core::headers::{self, Dialect, Due};
+use redrive_core::lane::{
+    Action as LaneAction, Assigned, Fate, Item, Lane, LaneConfig, LaneKind, Slots,
+};
 use redrive_core::{
     Action, Delivery, Draw, Failure, InPlace, Incident, Kind, Reason, RecordView, RetryState,
+    Timestamp,
 };
 
 /// How many allocations `work` makes.
@@ -100,4 +104,36 @@ fn writing_a_dead_letter_allocates_twice() {
         black_box(headers::write(&headers, &stamp, Dialect::Native));
     });
     assert!(count <= 2, "{count} allocations");
+}
+
+/// Records come and run; each succeeds when so many others have come.
+#[test]
+fn a_success_allocates_nothing() {
+    for in_flight in [0, 100] {
+        let config = LaneConfig::new(LaneKind::Source, "cluster-1");
+        let start = Assigned { committed: None, metadata: "", log_start: 0, log_end: 0, start: 0 };
+        let mut lane: Lane<i64, ()> =
+            Lane::assigned(config, &start, sample::NOW, [], |_| None).unwrap();
+        let mut slots = Slots::new(256);
+        let mut run = |offset: i64| {
+            let item = Item {
+                offset,
+                due: Timestamp::default(),
+                is_dated: false,
+                priority: 0,
+                appended_at: sample::NOW,
+                fate: Fate::Run,
+                bytes: 100,
+                payload: offset,
+            };
+            lane.fetched(item, sample::NOW, &mut slots);
+            assert!(matches!(lane.next_action(), Some(LaneAction::Run { .. })));
+            if offset >= in_flight {
+                lane.succeeded(offset - in_flight, sample::NOW, &mut slots);
+                assert_eq!(lane.next_action(), None);
+            }
+        };
+        (0..1000).for_each(&mut run);
+        assert_eq!(allocations(|| (1000..2000).for_each(&mut run)), 0, "{in_flight} in flight");
+    }
 }

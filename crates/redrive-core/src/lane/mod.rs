@@ -20,6 +20,8 @@
 //! is a publish to the target: a relay.
 
 mod breaker;
+mod by_offset;
+mod ready;
 mod slots;
 mod waiting;
 
@@ -35,6 +37,8 @@ use crate::offsets::{Block, BlockId, MapError, Mark, Progress, Runs, SettledMap}
 use crate::time::Timestamp;
 use crate::verdict::{InPlace, Reason};
 use breaker::Ran;
+use by_offset::ByOffset;
+use ready::Ready;
 use waiting::Waiting;
 
 /// A record on its way through a lane.
@@ -264,9 +268,8 @@ pub struct Lane<P, H> {
     /// Records whose time is near: those without a payload are being read again.
     near: BTreeMap<waiting::Key, Option<Item<P>>>,
     near_bytes: usize,
-    ready: BTreeMap<(u8, Timestamp, i64), Item<P>>,
-    ready_bytes: usize,
-    active: BTreeMap<i64, Active<P, H>>,
+    ready: Ready<P>,
+    active: ByOffset<Active<P, H>>,
     /// When an active record is to be looked at again.
     timers: BTreeSet<(Timestamp, i64)>,
     /// What is to be read again, and what was asked for.
@@ -393,9 +396,8 @@ impl<P: Clone, H: Clone> Lane<P, H> {
             waiting: Waiting::new(config.index_limit, config.byte_budget),
             near: BTreeMap::new(),
             near_bytes: 0,
-            ready: BTreeMap::new(),
-            ready_bytes: 0,
-            active: BTreeMap::new(),
+            ready: Ready::new(),
+            active: ByOffset::new(),
             timers: BTreeSet::new(),
             to_fetch: Vec::new(),
             asked: BTreeMap::new(),
@@ -426,7 +428,7 @@ impl<P: Clone, H: Clone> Lane<P, H> {
     /// How many records wait or are ready, and how many bytes of payloads are in memory.
     pub fn held(&self) -> (usize, usize) {
         let records = self.waiting.len() + self.near.len() + self.ready.len();
-        (records, self.waiting.bytes() + self.near_bytes + self.ready_bytes)
+        (records, self.waiting.bytes() + self.near_bytes + self.ready.bytes())
     }
 
     /// Whether records are folded away.
@@ -436,14 +438,23 @@ impl<P: Clone, H: Clone> Lane<P, H> {
 
     /// A record was read.
     pub fn fetched(&mut self, item: Item<P>, now: Timestamp, slots: &mut Slots) {
-        if self.is_closed() {
-            return;
+        if !self.is_closed() {
+            self.place(item, now, slots);
+            self.turn(now, slots);
         }
-        if self.progress.saw(item.offset, item.dated()) {
-            self.place(item, now);
+    }
+
+    /// Records were read, in this order. That is cheaper than one after the other.
+    pub fn fetched_all(
+        &mut self,
+        items: impl IntoIterator<Item = Item<P>>,
+        now: Timestamp,
+        slots: &mut Slots,
+    ) {
+        if !self.is_closed() {
+            items.into_iter().for_each(|item| self.place(item, now, slots));
+            self.turn(now, slots);
         }
-        self.is_dirty = true;
-        self.turn(now, slots);
     }
 
     /// Everything below `offset` was read: there is nothing more of it.
@@ -528,7 +539,7 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         slots: &mut Slots,
     ) -> bool {
         let is_wanted = self.ended(offset, Ran::Failed { retryable }, now, slots);
-        if is_wanted && let Some(active) = self.active.get_mut(&offset) {
+        if is_wanted && let Some(active) = self.active.get_mut(offset) {
             active.stage = Stage::Judged;
         }
         is_wanted
@@ -536,14 +547,14 @@ impl<P: Clone, H: Clone> Lane<P, H> {
 
     /// The run's slot is given back. Returns whether the record is still here.
     fn ended(&mut self, offset: i64, ran: Ran, now: Timestamp, slots: &mut Slots) -> bool {
-        if !self.active.get(&offset).is_some_and(|it| it.stage.is_running()) {
+        if !self.active.get(offset).is_some_and(|it| it.stage.is_running()) {
             return false;
         }
         let stays =
             !mutation::is(Mutation::KeepSlots) && slots.finish(class(self.config.kind), ran, now);
         if stays && self.phase == Phase::Open {
-            if let Some(active) = self.active.remove(&offset) {
-                self.make_ready(active.item);
+            if let Some(active) = self.active.remove(offset) {
+                self.ready.insert(active.item);
             }
             self.turn(now, slots);
             return false;
@@ -554,7 +565,7 @@ impl<P: Clone, H: Clone> Lane<P, H> {
     /// The verdict on a run that failed.
     pub fn judged(&mut self, offset: i64, next: Next<H>, now: Timestamp, slots: &mut Slots) {
         let is_judged = |it: &&mut Active<P, H>| matches!(it.stage, Stage::Judged);
-        let Some(active) = self.active.get_mut(&offset).filter(is_judged) else {
+        let Some(active) = self.active.get_mut(offset).filter(is_judged) else {
             return;
         };
         match next {
@@ -585,7 +596,7 @@ impl<P: Clone, H: Clone> Lane<P, H> {
     /// A record has reached its next stop.
     pub fn published(&mut self, offset: i64, now: Timestamp, slots: &mut Slots) {
         let is_publishing = |it: &Active<P, H>| matches!(it.stage, Stage::Publishing(_));
-        if !self.is_closed() && self.active.get(&offset).is_some_and(is_publishing) {
+        if !self.is_closed() && self.active.get(offset).is_some_and(is_publishing) {
             self.settle(offset);
             self.turn(now, slots);
         }
@@ -593,7 +604,7 @@ impl<P: Clone, H: Clone> Lane<P, H> {
 
     /// A record did not reach its next stop. It is tried again for as long as it takes.
     pub fn publish_failed(&mut self, offset: i64, now: Timestamp, slots: &mut Slots) {
-        let Some(active) = self.active.get_mut(&offset).filter(|_| self.phase != Phase::Closed)
+        let Some(active) = self.active.get_mut(offset).filter(|_| self.phase != Phase::Closed)
         else {
             return;
         };
@@ -650,16 +661,8 @@ impl<P: Clone, H: Clone> Lane<P, H> {
     pub fn resume(&mut self, now: Timestamp, slots: &mut Slots) {
         if self.phase == Phase::Halted {
             self.phase = Phase::Open;
-            let stopped: Vec<_> = self
-                .active
-                .iter()
-                .filter(|it| matches!(it.1.stage, Stage::Stopped))
-                .map(|it| *it.0)
-                .collect();
-            for offset in stopped {
-                if let Some(active) = self.active.remove(&offset) {
-                    self.make_ready(active.item);
-                }
+            for active in self.take_active(|stage| matches!(stage, Stage::Stopped)) {
+                self.ready.insert(active.item);
             }
             self.turn(now, slots);
         }
@@ -670,7 +673,7 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         if matches!(self.phase, Phase::Open | Phase::Halted) {
             self.phase = Phase::Draining(until);
             if mutation::is(Mutation::DropWaits) {
-                self.active.retain(|_, it| !matches!(it.stage, Stage::Waiting));
+                self.take_active(|stage| matches!(stage, Stage::Waiting));
             }
             self.turn(now, slots);
         }
@@ -727,14 +730,26 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         }
     }
 
-    /// Finds a place for a record that is not settled.
-    fn place(&mut self, item: Item<P>, now: Timestamp) {
+    /// Finds a place for a record that was read.
+    fn place(&mut self, item: Item<P>, now: Timestamp, slots: &mut Slots) {
+        self.is_dirty = true;
+        if !self.progress.saw(item.offset, item.dated()) {
+            return;
+        }
         match (item.fate, self.config.kind) {
             (Fate::Settle, _) => {
                 self.progress.settle(item.offset, item.dated());
             }
             (Fate::DeadLetter(_), _) | (_, LaneKind::Source) if item.due <= now => {
-                self.make_ready(item)
+                // Nearly every record starts here: there is room, and nobody whose turn it is before.
+                let is_first = self.phase == Phase::Open
+                    && self.ready.is_empty()
+                    && self.timers.first().is_none_or(|it| it.0 > now);
+                if is_first && self.takes(item.fate, now, slots) {
+                    self.begin(item);
+                } else {
+                    self.ready.insert(item);
+                }
             }
             (Fate::Run | Fate::DeadLetter(_), _) => self.wait(self.wake(&item), item),
         }
@@ -746,20 +761,22 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         }
     }
 
-    fn make_ready(&mut self, item: Item<P>) {
-        self.ready_bytes += item.bytes;
-        self.ready.insert((item.priority, item.due, item.offset), item);
+    /// Takes all records out that are in such a stage.
+    fn take_active(&mut self, is_meant: impl Fn(&Stage<H>) -> bool) -> Vec<Active<P, H>> {
+        let meant = self.active.iter().filter(|it| is_meant(&it.1.stage));
+        let offsets: Vec<_> = meant.map(|it| it.0).collect();
+        offsets.into_iter().filter_map(|it| self.active.remove(it)).collect()
     }
 
     fn settle(&mut self, offset: i64) {
-        if let Some(active) = self.active.remove(&offset) {
+        if let Some(active) = self.active.remove(offset) {
             self.progress.settle(offset, active.item.dated());
             self.is_dirty = true;
         }
     }
 
     fn publish(&mut self, offset: i64, hop: Hop<H>) {
-        if let Some(active) = self.active.get_mut(&offset) {
+        if let Some(active) = self.active.get_mut(offset) {
             active.stage = Stage::Publishing(hop.clone());
             let payload = active.item.payload.clone();
             self.actions.push_back(Action::Publish { offset, payload, hop });
@@ -794,7 +811,7 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         let due: Vec<_> = self.timers.range(..=(now, i64::MAX)).copied().collect();
         for timer in due {
             let offset = timer.1;
-            let Some(active) = self.active.get_mut(&offset) else {
+            let Some(active) = self.active.get_mut(offset) else {
                 self.timers.remove(&timer);
                 continue;
             };
@@ -849,7 +866,7 @@ impl<P: Clone, H: Clone> Lane<P, H> {
                 let is_early = mutation::is(Mutation::RunEarly)
                     && item.due <= now.after(Duration::from_millis(50));
                 if item.due <= now || is_early {
-                    self.make_ready(item);
+                    self.ready.insert(item);
                 } else {
                     self.reappend(item);
                 }
@@ -859,7 +876,7 @@ impl<P: Clone, H: Clone> Lane<P, H> {
 
     /// Whether one more payload may be in memory for records that are near or ready.
     fn has_room(&self) -> bool {
-        let held = self.ready_bytes + self.near_bytes;
+        let held = self.ready.bytes() + self.near_bytes;
         held == 0 || held < self.config.byte_budget
     }
 
@@ -872,44 +889,55 @@ impl<P: Clone, H: Clone> Lane<P, H> {
     }
 
     fn start(&mut self, now: Timestamp, slots: &mut Slots) {
-        loop {
-            let busy = self.active.len();
-            let is_free = match self.config.order {
-                Order::None => busy < self.config.ready_limit.max(1) * 4,
-                Order::Partition => busy == 0,
-            };
-            let Some(first) = self.ready.first_entry().filter(|_| is_free) else {
+        let looks = !mutation::is(Mutation::RunEarly) && !mutation::is(Mutation::TrustTheClock);
+        while let Some(first) = self.ready.first() {
+            // The clock may have gone back since it was due.
+            let is_early = first.due > now && looks;
+            if !is_early && !self.takes(first.fate, now, slots) {
+                return;
+            }
+            let Some(item) = self.ready.pop() else {
                 return;
             };
-            if first.get().due > now
-                && !mutation::is(Mutation::RunEarly)
-                && !mutation::is(Mutation::TrustTheClock)
-            {
-                // The clock went back since it was due.
-                let item = first.remove();
-                self.ready_bytes -= item.bytes;
+            if is_early {
                 self.near_bytes += item.bytes;
                 self.near.insert((self.wake(&item), item.offset), Some(item));
-                continue;
+            } else {
+                self.begin(item);
             }
-            let hop = match (first.get().fate, self.config.kind) {
-                (Fate::DeadLetter(reason), _) => Some(Hop::DeadLetter(reason)),
-                (_, LaneKind::Relay) => Some(Hop::Relay),
-                (_, LaneKind::Source | LaneKind::Retry) => None,
-            };
-            if hop.is_none() && !slots.take(class(self.config.kind), now) {
-                return;
-            }
-            let item = first.remove();
-            self.ready_bytes -= item.bytes;
-            let (offset, payload) = (item.offset, item.payload.clone());
-            let in_place = InPlace::default();
-            self.active
-                .insert(offset, Active { item, in_place, failures: 0, stage: Stage::Running });
-            match hop {
-                Some(hop) => self.publish(offset, hop),
-                None => self.actions.push_back(Action::Run { offset, payload, in_place }),
-            }
+        }
+    }
+
+    /// Whether one more record may be under way. A slot is taken if it is to run.
+    fn takes(&self, fate: Fate, now: Timestamp, slots: &mut Slots) -> bool {
+        let busy = self.active.len();
+        let is_free = match self.config.order {
+            Order::None => busy < self.config.ready_limit.max(1) * 4,
+            Order::Partition => busy == 0,
+        };
+        is_free && (self.hop(fate).is_some() || slots.take(class(self.config.kind), now))
+    }
+
+    /// Where a record goes to without a run.
+    fn hop(&self, fate: Fate) -> Option<Hop<H>> {
+        match (fate, self.config.kind) {
+            (Fate::DeadLetter(reason), _) => Some(Hop::DeadLetter(reason)),
+            (_, LaneKind::Relay) => Some(Hop::Relay),
+            (_, LaneKind::Source | LaneKind::Retry) => None,
+        }
+    }
+
+    fn begin(&mut self, item: Item<P>) {
+        let (offset, in_place) = (item.offset, InPlace::default());
+        let hop = self.hop(item.fate);
+        if hop.is_none() {
+            let payload = item.payload.clone();
+            self.actions.push_back(Action::Run { offset, payload, in_place });
+        }
+        let active = Active { item, in_place, failures: 0, stage: Stage::Running };
+        self.active.insert(offset, active);
+        if let Some(hop) = hop {
+            self.publish(offset, hop);
         }
     }
 
@@ -932,10 +960,10 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         let is_held_back = slots.is_open() && !self.ready.is_empty();
         let is_full = is_held_back
             || self.ready.len() >= self.config.ready_limit
-            || self.ready_bytes >= self.config.byte_budget;
+            || self.ready.bytes() >= self.config.byte_budget;
         let is_low = !is_held_back
             && self.ready.len() <= self.config.ready_limit / 2
-            && self.ready_bytes <= self.config.byte_budget / 2;
+            && self.ready.bytes() <= self.config.byte_budget / 2;
         if is_full && !self.is_paused {
             self.is_paused = true;
             self.actions.push_back(Action::Pause);
@@ -1019,8 +1047,8 @@ impl<P: Clone, H: Clone> Lane<P, H> {
             return None;
         }
         let near = self.near.first_key_value().map(|it| *it.0);
-        let ready = self.ready.keys().map(|it| (it.1, it.2)).min();
-        let first = [near, ready, self.waiting.first(), Some((now, 0))].into_iter().flatten().min();
+        let others = [self.ready.first_due(), self.waiting.first(), Some((now, 0))];
+        let first = others.into_iter().chain([near]).flatten().min();
         first.map(|(due, offset)| Mark { due, offset })
     }
 

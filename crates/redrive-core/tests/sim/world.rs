@@ -621,9 +621,14 @@ impl World {
         if records.is_empty() && position < end {
             self.feed(token, |lane, now, slots| lane.passed(end, now, slots));
         }
-        for (offset, record) in &records {
-            let item = self.item(token.at, *offset, record);
-            self.feed(token, |lane, now, slots| lane.fetched(item, now, slots));
+        let items: Vec<_> =
+            records.iter().map(|(offset, record)| self.item(token.at, *offset, record)).collect();
+        if batch.is_multiple_of(2) {
+            self.feed(token, |lane, now, slots| lane.fetched_all(items, now, slots));
+        } else {
+            for item in items {
+                self.feed(token, |lane, now, slots| lane.fetched(item, now, slots));
+            }
         }
         if self.lane(token).is_some_and(|(lane, _)| lane.lane.position() < end) {
             self.deliver_soon(token.at);

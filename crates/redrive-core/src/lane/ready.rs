@@ -1,0 +1,63 @@
+//! Records that could run at once, by whose turn it is.
+
+use std::collections::VecDeque;
+
+use super::Item;
+use crate::time::Timestamp;
+
+/// Ready records in order of priority, due time and offset, and how much memory their payloads take.
+///
+/// Nearly all come behind those that are there, so that a queue is cheaper than a tree.
+#[derive(Debug)]
+pub(super) struct Ready<P> {
+    items: VecDeque<Item<P>>,
+    bytes: usize,
+}
+
+impl<P> Ready<P> {
+    pub(super) fn new() -> Self {
+        Self { items: VecDeque::new(), bytes: 0 }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn insert(&mut self, item: Item<P>) {
+        self.bytes += item.bytes;
+        if self.items.back().is_none_or(|last| turn_of(last) < turn_of(&item)) {
+            self.items.push_back(item);
+        } else {
+            let place = self.items.partition_point(|it| turn_of(it) < turn_of(&item));
+            self.items.insert(place, item);
+        }
+    }
+
+    /// Whose turn it is.
+    pub(super) fn first(&self) -> Option<&Item<P>> {
+        self.items.front()
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Item<P>> {
+        let item = self.items.pop_front()?;
+        self.bytes -= item.bytes;
+        Some(item)
+    }
+
+    /// The one that is due first, whoever's turn it is.
+    pub(super) fn first_due(&self) -> Option<(Timestamp, i64)> {
+        self.items.iter().map(|it| (it.due, it.offset)).min()
+    }
+}
+
+fn turn_of<P>(item: &Item<P>) -> (u8, Timestamp, i64) {
+    (item.priority, item.due, item.offset)
+}
