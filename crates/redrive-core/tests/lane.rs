@@ -17,6 +17,8 @@ const CLUSTER: &str = "cluster-1";
 const START: i64 = 1_000_000;
 /// How much memory each payload takes.
 const BYTES: usize = 100;
+/// How much it takes to keep one.
+const KEPT: usize = BYTES + size_of::<Item<i64>>() + 32;
 
 /// A payload is the record's offset, and where it is published to is a name.
 type Act = Action<i64, &'static str>;
@@ -406,15 +408,24 @@ fn a_record_due_after_retention_is_appended_again_and_settled_when_that_is_ackno
 /// for, with this ticket.
 fn forgetful() -> (Bench, u64) {
     let due = |offset: i64| START + 60_000 + if (2..4).contains(&offset) { 0 } else { 100 };
-    let (byte_budget, lead) = (BYTES * 5 / 2, millis(2000));
+    let (byte_budget, lead) = (KEPT * 5 / 2, millis(2000));
     let mut bench = Bench::new(LaneConfig { byte_budget, lead, ..config(LaneKind::Retry) });
     assert_eq!(bench.fetch((0..6).map(|it| retry(it, due(it)))), []);
-    assert_eq!(bench.lane.held(), (6, 2 * BYTES));
+    assert_eq!(bench.lane.held(), (6, 2 * KEPT));
     assert_eq!(bench.until(START + 58_099), []);
     let asked = fetches(&bench.until(START + 58_100));
     let (ticket, ranges) = asked.first().unwrap();
     assert_eq!((ranges.as_slice(), asked.len()), ([(0, 2), (4, 6)].as_slice(), 1));
     (bench, *ticket)
+}
+
+#[test]
+fn tiny_payloads_stay_within_the_budget_with_what_it_takes_to_keep_them() {
+    let mut bench = Bench::new(LaneConfig { byte_budget: 10 * KEPT, ..config(LaneKind::Retry) });
+    bench.fetch((0..100).map(|it| Item { bytes: 1, ..retry(it, START + 60_000) }));
+    let (records, bytes) = bench.lane.held();
+    let each = KEPT - BYTES + 1;
+    assert_eq!((records, bytes), (100, 10 * KEPT / each * each));
 }
 
 #[test]
@@ -445,6 +456,71 @@ fn what_is_missing_when_it_is_read_again_is_told_and_settled() {
         bench.succeed(offset);
     }
     assert_eq!(bench.lane.commit_point(), 6);
+}
+
+#[test]
+fn what_is_near_does_not_keep_what_is_due_right_after_it_from_being_read_again_in_time() {
+    let mut bench = Bench::new(LaneConfig { byte_budget: 0, ..config(LaneKind::Retry) });
+    assert_eq!(fetches(&bench.fetch([retry(0, START + 1500)])), [(0, vec![(0, 1)])]);
+    bench.refetch([retry(0, START + 1500)]);
+    bench.refetch_done(0);
+    assert_eq!(fetches(&bench.fetch([retry(1, START + 1501)])), [(1, vec![(1, 2)])]);
+}
+
+#[test]
+fn no_more_is_read_again_at_once_than_there_is_memory_for() {
+    const LARGE: usize = 100_000;
+    let large = |offset| Item { bytes: LARGE, ..retry(offset, START + 60_000) };
+    let byte_budget = 10 * LARGE;
+    let mut bench = Bench::new(LaneConfig { byte_budget, ..config(LaneKind::Retry) });
+    bench.fetch((0..500).map(large));
+    let mut ran = 0;
+    let mut actions = VecDeque::from(bench.until(START + 60_000));
+    while let Some(action) = actions.pop_front() {
+        match action {
+            Action::Run { offset, .. } => {
+                ran += 1;
+                actions.extend(bench.succeed(offset));
+            }
+            Action::Fetch { ticket, ranges } => {
+                for offset in ranges.into_iter().flatten() {
+                    actions.extend(bench.refetch([large(offset)]));
+                    let bytes = bench.lane.held().1;
+                    assert!(bytes <= 2 * byte_budget + LARGE, "{bytes}");
+                }
+                actions.extend(bench.refetch_done(ticket));
+            }
+            other => assert_eq!(None, Some(other), "neither a run nor a fetch"),
+        }
+    }
+    assert_eq!((ran, bench.lane.commit_point()), (500, 500));
+}
+
+#[test]
+fn a_record_that_comes_late_and_is_due_sooner_takes_the_place_of_one_that_is_near() {
+    let mut bench = Bench::new(LaneConfig { ready_limit: 2, ..config(LaneKind::Retry) });
+    bench.fetch([retry(0, START + 1500), retry(1, START + 1600), retry(2, START + 100)]);
+    assert_eq!(runs(&bench.until(START + 100)), [2]);
+    bench.succeed(2);
+    assert_eq!(runs(&bench.until(START + 1600)), [0, 1]);
+}
+
+#[test]
+fn only_the_ticket_that_a_record_was_last_asked_for_by_tells_that_it_is_gone() {
+    let narrow = LaneConfig { byte_budget: 0, ready_limit: 1, ..config(LaneKind::Retry) };
+    let mut bench = Bench::new(narrow);
+    assert_eq!(fetches(&bench.fetch([retry(0, START + 1500)])), [(0, vec![(0, 1)])]);
+    // The other one is due sooner: the first goes back to those that wait, and what was read of it is dropped.
+    assert_eq!(fetches(&bench.fetch([retry(1, START + 1000)])), [(1, vec![(1, 2)])]);
+    assert_eq!(bench.refetch([retry(0, START + 1500)]), []);
+    assert_eq!(bench.refetch([retry(1, START + 1000)]), []);
+    assert_eq!(bench.refetch_done(1), []);
+    let actions = bench.until(START + 1000);
+    assert_eq!((runs(&actions), fetches(&actions)), (vec![1], vec![(2, vec![(0, 1)])]));
+    assert_eq!(bench.refetch_done(0), []);
+    assert_eq!(bench.refetch([retry(0, START + 1500)]), []);
+    assert_eq!(bench.refetch_done(2), []);
+    assert_eq!(runs(&bench.until(START + 1500)), [0]);
 }
 
 /// A lane that folds soon.

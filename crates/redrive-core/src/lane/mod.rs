@@ -20,8 +20,9 @@
 //! is a publish to the target: a relay.
 
 mod breaker;
-mod driving;
 mod by_offset;
+mod driving;
+mod near;
 mod ready;
 mod slots;
 mod waiting;
@@ -39,6 +40,7 @@ use crate::time::Timestamp;
 use crate::verdict::{InPlace, Reason};
 use breaker::Ran;
 use by_offset::ByOffset;
+use near::Near;
 use ready::Ready;
 use waiting::Waiting;
 
@@ -116,7 +118,7 @@ pub struct LaneConfig {
     pub cluster: String,
     /// How many waiting records have an entry of their own.
     pub index_limit: usize,
-    /// How many bytes of payloads are kept for waiting records.
+    /// How many bytes of payloads are kept for waiting records, with what it takes to keep them.
     pub byte_budget: usize,
     /// How many records are ready at the most, and how many relays and dead letters are under way.
     pub ready_limit: usize,
@@ -266,15 +268,12 @@ pub struct Lane<P, H> {
     config: LaneConfig,
     progress: Progress,
     waiting: Waiting<P>,
-    /// Records whose time is near: those without a payload are being read again.
-    near: BTreeMap<waiting::Key, Option<Item<P>>>,
-    near_bytes: usize,
+    near: Near<P>,
     ready: Ready<P>,
     active: ByOffset<Active<P, H>>,
     /// When an active record is to be looked at again.
     timers: BTreeSet<(Timestamp, i64)>,
-    /// What is to be read again, and what was asked for.
-    to_fetch: Vec<waiting::Key>,
+    /// What was asked for, by ticket.
     asked: BTreeMap<u64, Asked>,
     next_ticket: u64,
     refetch_at: Option<Timestamp>,
@@ -351,6 +350,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The first and the longest wait after a publish that failed.
 const PUBLISH_AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 
+/// Records that are near have at least this much memory: one at a time would be late.
+const LEAST_BYTES: usize = 4 << 10;
+
 impl<P: Clone, H: Clone> Lane<P, H> {
     /// A lane for a partition that was just assigned.
     ///
@@ -395,12 +397,10 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         Ok(Self {
             progress,
             waiting: Waiting::new(config.index_limit, config.byte_budget),
-            near: BTreeMap::new(),
-            near_bytes: 0,
+            near: Near::new(),
             ready: Ready::new(),
             active: ByOffset::new(),
             timers: BTreeSet::new(),
-            to_fetch: Vec::new(),
             asked: BTreeMap::new(),
             next_ticket: 0,
             refetch_at: None,
@@ -426,10 +426,10 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         self.waiting.floor().into_iter().fold(self.progress.commit_point(), i64::min)
     }
 
-    /// How many records wait or are ready, and how many bytes of payloads are in memory.
+    /// How many records wait or are ready, and how many bytes their payloads take in memory.
     pub fn held(&self) -> (usize, usize) {
         let records = self.waiting.len() + self.near.len() + self.ready.len();
-        (records, self.waiting.bytes() + self.near_bytes + self.ready.bytes())
+        (records, self.waiting.bytes() + self.near_bytes())
     }
 
     /// Whether records are folded away.
@@ -472,19 +472,15 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         if self.is_closed() {
             return;
         }
-        let wake = self.wake(&item);
-        if let Some(slot) = self.near.get_mut(&(wake, item.offset)) {
-            if slot.is_none() {
-                self.near_bytes += item.bytes;
-                *slot = Some(item);
-            }
-        } else if self.waiting.is_scanned(wake, item.offset)
+        let key = (self.wake(&item), item.offset);
+        if let Some(item) = self.near.came(key, item)
+            && self.waiting.is_scanned(key)
             && !self.progress.is_pending(item.offset)
             && (mutation::is(Mutation::ScanSettled)
                 || !self.progress.is_settled(item.offset, item.dated()))
         {
             self.progress.unfold(item.offset);
-            self.wait(wake, item);
+            self.wait(key, Some(item));
         }
         self.turn(now, slots);
     }
@@ -494,13 +490,10 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         let Some(asked) = self.asked.remove(&ticket).filter(|_| !self.is_closed()) else {
             return;
         };
-        for key in asked.keys {
-            if self.near.get(&key).is_some_and(Option::is_none) {
-                self.near.remove(&key);
-                self.progress.settle(key.1, Some(key.0));
-                self.is_dirty = true;
-                self.actions.push_back(Action::Tell(Event::Lost(key.1..key.1 + 1)));
-            }
+        for (wake, offset) in self.near.read(ticket, asked.keys) {
+            self.progress.settle(offset, Some(wake));
+            self.is_dirty = true;
+            self.actions.push_back(Action::Tell(Event::Lost(offset..offset + 1)));
         }
         if let Some(scan) = asked.scan {
             self.waiting.scanned(&scan, true);
@@ -513,8 +506,7 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         let Some(asked) = self.asked.remove(&ticket).filter(|_| !self.is_closed()) else {
             return;
         };
-        let is_missing = |key: &waiting::Key| self.near.get(key).is_some_and(Option::is_none);
-        self.to_fetch.extend(asked.keys.into_iter().filter(is_missing));
+        self.near.ask_again(ticket, asked.keys);
         if let Some(scan) = asked.scan {
             self.waiting.scanned(&scan, false);
         }
@@ -698,10 +690,9 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         }
         // What was due at the last look and could not be done waits for something else to happen, and
         // must not hide what is due after it.
-        let looked_at = (self.looked_at, i64::MAX);
-        let near = self.near.range(looked_at..).next().map(|(key, _)| key.0);
+        let near = self.near.first_after(self.looked_at);
         let far = self.waiting.first().map(|key| key.0.before(self.config.lead));
-        let timer = self.timers.range(looked_at..).next().map(|it| it.0);
+        let timer = self.timers.range((self.looked_at, i64::MAX)..).next().map(|it| it.0);
         let commit =
             self.committing.is_none().then(|| self.last_commit.after(self.commit_interval()));
         let drained = match self.phase {
@@ -752,12 +743,14 @@ impl<P: Clone, H: Clone> Lane<P, H> {
                     self.ready.insert(item);
                 }
             }
-            (Fate::Run | Fate::DeadLetter(_), _) => self.wait(self.wake(&item), item),
+            (Fate::Run | Fate::DeadLetter(_), _) => {
+                self.wait((self.wake(&item), item.offset), Some(item))
+            }
         }
     }
 
-    fn wait(&mut self, wake: Timestamp, item: Item<P>) {
-        for offset in self.waiting.insert(wake, item) {
+    fn wait(&mut self, key: waiting::Key, item: Option<Item<P>>) {
+        for offset in self.waiting.insert(key, item) {
             self.progress.fold(offset);
         }
     }
@@ -801,7 +794,7 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         }
         self.tell_wanted(slots);
         self.flow_control(slots);
-        if !(self.to_fetch.is_empty() && self.waiting.is_empty()) {
+        if self.near.has_to_ask() || !self.waiting.is_empty() {
             self.ask_for_fetches(now);
         }
         self.commit(now);
@@ -841,44 +834,50 @@ impl<P: Clone, H: Clone> Lane<P, H> {
     /// Moves records whose time is near out of the waiting ones, and those that are due to the ready ones.
     fn promote(&mut self, now: Timestamp) {
         let horizon = now.after(self.config.lead);
-        let is_bounded = !mutation::is(Mutation::UnboundedReady);
-        while !is_bounded
-            || (self.near.len() + self.ready.len() < self.config.ready_limit && self.has_room())
-        {
-            let Some((key, item)) = self.waiting.pop(horizon) else {
+        while let Some(first) = self.waiting.peek(horizon) {
+            // Where there is no room, one that is to be woken sooner takes the place of the last.
+            let is_full = !self.has_room();
+            if is_full && self.near.last().is_none_or(|last| last < first) {
                 break;
-            };
-            match &item {
-                Some(item) => self.near_bytes += item.bytes,
-                None => self.to_fetch.push(key),
             }
-            self.near.insert(key, item);
+            if let Some((key, item)) = self.waiting.pop() {
+                self.near.insert(key, item);
+            }
+            if is_full && let Some((key, item)) = self.near.pop_last() {
+                self.wait(key, item);
+            }
         }
+        // Those that are near come first: what is kept for later makes way for them.
+        self.waiting.keep_within(self.all_bytes().saturating_sub(self.near_bytes()));
         let until = if mutation::is(Mutation::RunEarly) { horizon } else { now };
-        let due: Vec<_> = self
-            .near
-            .range(..=(until, i64::MAX))
-            .filter(|it| it.1.is_some())
-            .map(|it| *it.0)
-            .collect();
-        for key in due {
-            if let Some(item) = self.near.remove(&key).flatten() {
-                self.near_bytes -= item.bytes;
-                let is_early = mutation::is(Mutation::RunEarly)
-                    && item.due <= now.after(Duration::from_millis(50));
-                if item.due <= now || is_early {
-                    self.ready.insert(item);
-                } else {
-                    self.reappend(item);
-                }
+        for item in self.near.take_due(until) {
+            let is_early = mutation::is(Mutation::RunEarly)
+                && item.due <= now.after(Duration::from_millis(50));
+            if item.due <= now || is_early {
+                self.ready.insert(item);
+            } else {
+                self.reappend(item);
             }
         }
     }
 
-    /// Whether one more payload may be in memory for records that are near or ready.
+    /// Whether one more record may be near or ready. What is still to be read again counts with its usual size.
     fn has_room(&self) -> bool {
-        let held = self.ready.bytes() + self.near_bytes;
-        held == 0 || held < self.config.byte_budget
+        let awaited = self.near.awaited().saturating_mul(self.waiting.usual_bytes());
+        let bytes = self.near_bytes().saturating_add(awaited);
+        mutation::is(Mutation::UnboundedReady)
+            || (self.near.len() + self.ready.len() < self.config.ready_limit
+                && (bytes == 0 || bytes < self.all_bytes().max(LEAST_BYTES)))
+    }
+
+    /// How many bytes of payloads are in memory for records that are near or ready.
+    fn near_bytes(&self) -> usize {
+        self.near.bytes() + self.ready.bytes()
+    }
+
+    /// How many bytes of payloads may be in memory: as many as may be kept for waiting records, and once more.
+    fn all_bytes(&self) -> usize {
+        self.config.byte_budget.saturating_mul(2)
     }
 
     fn reappend(&mut self, item: Item<P>) {
@@ -901,7 +900,6 @@ impl<P: Clone, H: Clone> Lane<P, H> {
                 return;
             };
             if is_early {
-                self.near_bytes += item.bytes;
                 self.near.insert((self.wake(&item), item.offset), Some(item));
             } else {
                 self.begin(item);
@@ -979,13 +977,13 @@ impl<P: Clone, H: Clone> Lane<P, H> {
             return;
         }
         self.refetch_at = None;
-        let keys = std::mem::take(&mut self.to_fetch);
+        let ticket = self.next_ticket;
+        let keys = self.near.ask(ticket);
         let offsets: Runs = keys.iter().map(|key| key.1).collect();
         let scan = self.waiting.next_scan(now.after(self.config.lead * 4));
         let mut ranges: Vec<_> = offsets.iter().chain(scan.clone()).collect();
         if !ranges.is_empty() {
             ranges.sort_by_key(|it| it.start);
-            let ticket = self.next_ticket;
             self.next_ticket += 1;
             self.asked.insert(ticket, Asked { keys, scan });
             self.actions.push_back(Action::Fetch { ticket, ranges });
@@ -1047,9 +1045,9 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         if self.config.kind == LaneKind::Source {
             return None;
         }
-        let near = self.near.first_key_value().map(|it| *it.0);
-        let others = [self.ready.first_due(), self.waiting.first(), Some((now, 0))];
-        let first = others.into_iter().chain([near]).flatten().min();
+        let first =
+            [self.near.first(), self.ready.first_due(), self.waiting.first(), Some((now, 0))];
+        let first = first.into_iter().flatten().min();
         first.map(|(due, offset)| Mark { due, offset })
     }
 

@@ -1,7 +1,7 @@
 //! Records that wait for their time, in bounded memory.
 //!
-//! A waiting record costs sixteen bytes: when it is to be woken, and its offset. Payloads are kept within a budget, those
-//! of the nearest records first; what is not kept is read again shortly before its time. When there are too many
+//! A waiting record costs sixteen bytes: when it is to be woken, and its offset. Payloads are kept within a budget, which
+//! counts what it takes to keep them as well, those of the nearest records first; what is not kept is read again shortly before its time. When there are too many
 //! entries, the farthest are folded: of all records from a certain time on only the range of offsets is kept, which is
 //! scanned again before that time.
 
@@ -21,6 +21,8 @@ pub(super) struct Waiting<P> {
     far: BinaryHeap<Reverse<Key>>,
     kept: BTreeMap<Key, Item<P>>,
     kept_bytes: usize,
+    /// How large a payload usually is, of those that came lately.
+    usual_bytes: usize,
     /// By time, each up to the one behind it. No entry of `far` is at or beyond the first.
     folds: Vec<Fold>,
     scan: Option<Scan>,
@@ -52,12 +54,21 @@ const MAX_FOLDS: usize = 32;
 /// How many offsets are asked for at once when a fold is scanned.
 const SCAN_PIECE: i64 = 4096;
 
+/// What a kept payload costs beside itself and its item: its key, and its share of a tree that is not full.
+const ENTRY_BYTES: usize = 32;
+
+/// How many bytes it takes to keep a payload.
+fn cost<P>(item: &Item<P>) -> usize {
+    item.bytes.saturating_add(size_of::<Item<P>>() + ENTRY_BYTES)
+}
+
 impl<P> Waiting<P> {
     pub(super) fn new(index_limit: usize, byte_budget: usize) -> Self {
         Self {
             far: BinaryHeap::new(),
             kept: BTreeMap::new(),
             kept_bytes: 0,
+            usual_bytes: 0,
             folds: Vec::new(),
             scan: None,
             index_limit: index_limit.max(2),
@@ -65,35 +76,50 @@ impl<P> Waiting<P> {
         }
     }
 
-    /// Lets a record wait. Returns the offsets that were folded away for it, itself perhaps among them.
-    pub(super) fn insert(&mut self, wake: Timestamp, item: Item<P>) -> Vec<i64> {
-        let offset = item.offset;
-        if self.folds.first().is_some_and(|fold| (wake, offset) >= fold.from) {
-            self.fold_one((wake, offset));
-            return vec![offset];
+    /// Lets a record wait, with or without its payload. Returns the offsets that were folded away for it, itself perhaps
+    /// among them.
+    pub(super) fn insert(&mut self, key: Key, item: Option<Item<P>>) -> Vec<i64> {
+        if let Some(item) = &item {
+            let before = self.usual_bytes.saturating_mul(31);
+            self.usual_bytes = before.saturating_add(item.bytes).div_ceil(32);
         }
-        self.far.push(Reverse((wake, offset)));
-        self.keep((wake, offset), item);
+        if self.folds.first().is_some_and(|fold| key >= fold.from) {
+            self.fold_one(key);
+            return vec![key.1];
+        }
+        self.far.push(Reverse(key));
+        if let Some(item) = item {
+            self.keep(key, item);
+        }
         if self.far.len() > self.index_limit { self.fold() } else { Vec::new() }
     }
 
     fn keep(&mut self, key: Key, item: Item<P>) {
-        self.kept_bytes += item.bytes;
+        self.kept_bytes += cost(&item);
         self.kept.insert(key, item);
-        while self.kept_bytes > self.byte_budget {
+        self.keep_within(self.byte_budget);
+    }
+
+    /// Drops payloads until they fit, the farthest first.
+    pub(super) fn keep_within(&mut self, bytes: usize) {
+        while self.kept_bytes > bytes {
             let Some((_, item)) = self.kept.pop_last() else {
                 return;
             };
-            self.kept_bytes -= item.bytes;
+            self.kept_bytes -= cost(&item);
         }
     }
 
-    /// Takes the first record that is to be woken by `until`, with its payload if that was kept.
-    pub(super) fn pop(&mut self, until: Timestamp) -> Option<(Key, Option<Item<P>>)> {
-        let Reverse(key) = *self.far.peek().filter(|it| it.0.0 <= until)?;
-        self.far.pop();
+    /// The first that is to be woken by `until` and is not folded.
+    pub(super) fn peek(&self, until: Timestamp) -> Option<Key> {
+        self.far.peek().map(|it| it.0).filter(|it| it.0 <= until)
+    }
+
+    /// Takes the first record that is not folded, with its payload if that was kept.
+    pub(super) fn pop(&mut self) -> Option<(Key, Option<Item<P>>)> {
+        let Reverse(key) = self.far.pop()?;
         let item = self.kept.remove(&key);
-        self.kept_bytes -= item.as_ref().map_or(0, |it| it.bytes);
+        self.kept_bytes -= item.as_ref().map_or(0, cost);
         Some((key, item))
     }
 
@@ -121,9 +147,14 @@ impl<P> Waiting<P> {
         self.far.len()
     }
 
-    /// How many bytes of payloads are kept.
+    /// How many bytes it takes to keep the payloads.
     pub(super) fn bytes(&self) -> usize {
         self.kept_bytes
+    }
+
+    /// How many bytes a payload that was not kept will probably take.
+    pub(super) fn usual_bytes(&self) -> usize {
+        self.usual_bytes
     }
 
     /// The nearer half stays; the rest is folded.
@@ -136,7 +167,7 @@ impl<P> Waiting<P> {
         let from = folded.iter().copied().min().unwrap_or((Timestamp::default(), 0));
         for key in &folded {
             let item = self.kept.remove(key);
-            self.kept_bytes -= item.map_or(0, |it| it.bytes);
+            self.kept_bytes -= item.as_ref().map_or(0, cost);
         }
         let offsets = || folded.iter().map(|it| it.1);
         if let (Some(first), Some(last)) = (offsets().min(), offsets().max()) {
@@ -193,10 +224,9 @@ impl<P> Waiting<P> {
     }
 
     /// Whether a record that was read again belongs to the fold that is being scanned.
-    pub(super) fn is_scanned(&self, wake: Timestamp, offset: i64) -> bool {
+    pub(super) fn is_scanned(&self, key: Key) -> bool {
         self.scan.is_some_and(|it| {
-            (it.next..=it.fold.last).contains(&offset)
-                && (it.fold.from..it.until).contains(&(wake, offset))
+            (it.next..=it.fold.last).contains(&key.1) && (it.fold.from..it.until).contains(&key)
         })
     }
 
