@@ -226,8 +226,7 @@ impl SettledMap {
                 if run.end > stretch.end {
                     return None;
                 }
-                own.remove_range(run.clone());
-                own.join(run);
+                own.insert_range(run);
             }
         }
         reader.0.is_empty().then_some(())

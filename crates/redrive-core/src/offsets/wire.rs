@@ -200,7 +200,7 @@ impl<'a> Reader<'a> {
                     if end == start || (index > 0 && start == last) {
                         return None;
                     }
-                    runs.push(start..end);
+                    runs.insert_range(start..end);
                     last = end;
                 }
             }
