@@ -13,6 +13,7 @@
 //! fit in a handful of bytes. It speaks of due times that stand in the record's own header alone, never of
 //! those that follow from a config, which may change between two starts.
 
+mod ahead;
 mod bits;
 mod map;
 mod progress;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::ahead::Ahead;
 use super::map::{Block, BlockId, Mark, SettledMap, block_of, stretch_of};
 use super::runs::Runs;
 use crate::mutation::{self, Mutation};
@@ -19,9 +20,8 @@ pub struct Progress {
     pending: Runs,
     /// What the next commit says, but for its commit point.
     map: SettledMap,
-    /// The due times of what is in the map's `early`, as far as they are known, both ways round.
-    early_by_due: BTreeSet<(Timestamp, i64)>,
-    early_due: BTreeMap<i64, Timestamp>,
+    /// What is in the map's `early`, as far as the due times are known.
+    ahead: Ahead,
     /// The blocks of the last commits, by stretch; without one where something has changed.
     blocks: BTreeMap<u64, Option<Block>>,
     /// The stretch that is without one since the last change.
@@ -53,8 +53,7 @@ impl Progress {
             position: map.commit_point,
             pending: Runs::new(),
             map,
-            early_by_due: BTreeSet::new(),
-            early_due: BTreeMap::new(),
+            ahead: Ahead::new(),
             blocks: BTreeMap::new(),
             last_changed: None,
             stored: stored.into_iter().collect(),
@@ -79,7 +78,7 @@ impl Progress {
         // What the map does not speak of yet is not settled.
         if offset < self.map.high && self.map.is_settled(offset, due) {
             if let Some(due) = due.filter(|_| self.map.early.contains(offset)) {
-                self.note_early(offset, due);
+                self.ahead.note(Mark { due, offset });
             }
             return false;
         }
@@ -118,7 +117,7 @@ impl Progress {
             self.changed(offset);
         } else if let Some(due) = due {
             self.map.early.insert(offset);
-            self.note_early(offset, due);
+            self.ahead.note(Mark { due, offset });
             self.changed(offset);
         }
         true
@@ -164,16 +163,13 @@ impl Progress {
                 self.changed(it.offset);
             }
         }
-        while let Some((due, offset)) = self.early_by_due.first().copied() {
-            if (Mark { due, offset }) >= to {
-                break;
-            }
-            self.early_by_due.pop_first();
-            self.early_due.remove(&offset);
+        let mut ahead = std::mem::replace(&mut self.ahead, Ahead::new());
+        ahead.pass(to, |offset| {
             if self.map.early.remove(offset) {
                 self.changed(offset);
             }
-        }
+        });
+        self.ahead = ahead;
     }
 
     /// What is to be committed now, within `max_chars` characters of metadata. Nothing that is folded is below `floor`.
@@ -212,16 +208,8 @@ impl Progress {
     /// Below the commit point everything is settled, so nothing need be said of it.
     fn forget_below(&mut self, offset: i64) {
         self.map.early.remove_range(i64::MIN..offset);
-        let kept = self.early_due.split_off(&offset);
-        for (offset, due) in std::mem::replace(&mut self.early_due, kept) {
-            self.early_by_due.remove(&(due, offset));
-        }
+        self.ahead.forget_below(offset);
         self.blocks = self.blocks.split_off(&stretch_of(offset));
-    }
-
-    fn note_early(&mut self, offset: i64, due: Timestamp) {
-        self.early_by_due.insert((due, offset));
-        self.early_due.insert(offset, due);
     }
 
     /// Whether a record at this place counts as settled unless it is listed.
