@@ -421,17 +421,20 @@ fn bench_commit(
     mut change: impl FnMut(&mut Progress),
 ) {
     print_commit(name, &mut progress);
+    let mut commit = |stored: &mut usize| {
+        change(&mut progress);
+        let mut commit = None;
+        let time = timed(|| commit = Some(progress.commit(None, CLUSTER, METADATA_CHARS)));
+        let commit = black_box(commit).unwrap();
+        *stored += commit.to_store.iter().map(|it| it.bytes.len()).sum::<usize>();
+        accept(&mut progress, &commit);
+        time
+    };
+    let mut stored = 0;
+    let longest = (0..100).map(|_| commit(&mut stored)).max().unwrap();
+    eprintln!("{name}: {} bytes stored each time, at most {longest:.1?}", stored / 100);
     group.bench_function(name, |bencher| {
-        bencher.iter_custom(|commits| {
-            let mut time = Duration::ZERO;
-            for _ in 0..commits {
-                change(&mut progress);
-                let mut commit = None;
-                time += timed(|| commit = Some(progress.commit(None, CLUSTER, METADATA_CHARS)));
-                accept(&mut progress, &black_box(commit).unwrap());
-            }
-            time
-        });
+        bencher.iter_custom(|commits| (0..commits).map(|_| commit(&mut stored)).sum());
     });
 }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 /// How many offsets a chunk has, as a shift.
 pub(super) const CHUNK_SHIFT: u32 = 8;
 const CHUNK: u32 = 1 << CHUNK_SHIFT;
-const WORDS: usize = CHUNK as usize / 64;
+pub(super) const WORDS: usize = CHUNK as usize / 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bits([u64; WORDS]);
@@ -52,6 +52,29 @@ impl Bits {
 
     pub(super) fn without(self, other: Self) -> Self {
         Self(std::array::from_fn(|at| self.0[at] & !other.0[at]))
+    }
+
+    pub(super) fn xor(self, other: Self) -> Self {
+        Self(std::array::from_fn(|at| self.0[at] ^ other.0[at]))
+    }
+
+    /// One of its words of 64.
+    pub(super) fn of_word(at: usize, word: u64) -> Self {
+        Self(std::array::from_fn(|it| if it == at { word } else { 0 }))
+    }
+
+    pub(super) fn words(self) -> [u64; WORDS] {
+        self.0
+    }
+
+    /// How many runs begin here, if the offset before it is in the set or is not.
+    pub(super) fn starts(self, is_joined: bool) -> usize {
+        let (mut count, mut before) = (0, u64::from(is_joined));
+        for word in self.0 {
+            count += (word & !(word << 1 | before)).count_ones();
+            before = word >> 63;
+        }
+        count as usize
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -1,9 +1,10 @@
 //! Which records of a partition are settled, while they come and settle in any order.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::ahead::Ahead;
-use super::map::{Block, BlockId, Mark, SettledMap, block_of, stretch_of};
+use super::blocks::{Block, BlockId, Blocks, Written};
+use super::map::{Mark, SettledMap};
 use super::runs::Runs;
 use crate::mutation::{self, Mutation};
 use crate::time::Timestamp;
@@ -22,10 +23,8 @@ pub struct Progress {
     map: SettledMap,
     /// What is in the map's `early`, as far as the due times are known.
     ahead: Ahead,
-    /// The blocks of the last commits, by stretch; without one where something has changed.
-    blocks: BTreeMap<u64, Option<Block>>,
-    /// The stretch that is without one since the last change.
-    last_changed: Option<u64>,
+    /// The map's blocks, since it does not fit the metadata.
+    blocks: Option<Blocks>,
     /// The blocks that are in the state topic.
     stored: BTreeSet<BlockId>,
 }
@@ -54,8 +53,7 @@ impl Progress {
             pending: Runs::new(),
             map,
             ahead: Ahead::new(),
-            blocks: BTreeMap::new(),
-            last_changed: None,
+            blocks: None,
             stored: stored.into_iter().collect(),
         }
     }
@@ -83,8 +81,8 @@ impl Progress {
             return false;
         }
         self.pending.insert(offset);
-        if self.is_passed(offset, due) && self.map.open.insert(offset) {
-            self.changed(offset);
+        if self.is_passed(offset, due) {
+            self.open(offset);
         }
         self.map.high = self.map.high.max(self.position);
         true
@@ -97,11 +95,9 @@ impl Progress {
         }
         // The map may have listed offsets that were deleted since.
         let gone = self.position..offset;
-        let listed: Vec<_> = self.map.open.within(gone.clone()).collect();
-        for run in listed {
-            for stretch in stretch_of(run.start)..=stretch_of(run.end - 1) {
-                self.blocks.insert(stretch, None);
-            }
+        if let Some(blocks) = &mut self.blocks {
+            let listed = self.map.open.within(gone.clone());
+            listed.for_each(|run| blocks.open.toggle_range(run));
         }
         self.map.open.remove_range(gone);
         self.position = offset;
@@ -114,11 +110,16 @@ impl Progress {
             return false;
         }
         if self.map.open.remove(offset) {
-            self.changed(offset);
+            if let Some(blocks) = &mut self.blocks {
+                blocks.open.toggle(offset);
+            }
         } else if let Some(due) = due {
-            self.map.early.insert(offset);
             self.ahead.note(Mark { due, offset });
-            self.changed(offset);
+            if self.map.early.insert(offset)
+                && let Some(blocks) = &mut self.blocks
+            {
+                blocks.early.toggle(offset);
+            }
         }
         true
     }
@@ -159,17 +160,17 @@ impl Progress {
         let before = self.map.mark.replace(to);
         for it in running {
             let newly_passed = it < to && before.is_none_or(|before| it >= before);
-            if newly_passed && self.pending.contains(it.offset) && self.map.open.insert(it.offset) {
-                self.changed(it.offset);
+            if newly_passed && self.pending.contains(it.offset) {
+                self.open(it.offset);
             }
         }
-        let mut ahead = std::mem::replace(&mut self.ahead, Ahead::new());
-        ahead.pass(to, |offset| {
-            if self.map.early.remove(offset) {
-                self.changed(offset);
+        self.ahead.pass(to, |offset| {
+            if self.map.early.remove(offset)
+                && let Some(blocks) = &mut self.blocks
+            {
+                blocks.early.toggle(offset);
             }
         });
-        self.ahead = ahead;
     }
 
     /// What is to be committed now, within `max_chars` characters of metadata. Nothing that is folded is below `floor`.
@@ -177,19 +178,16 @@ impl Progress {
         let offset = floor.into_iter().fold(self.commit_point(), i64::min);
         self.map.commit_point = offset;
         self.forget_below(offset);
-        self.last_changed = None;
-        let (open, early, blocks) = (&self.map.open, &self.map.early, &mut self.blocks);
-        let written = self.map.write(cluster, max_chars, |stretch| {
-            let slot = blocks.entry(stretch).or_default();
-            if slot.is_none() {
-                *slot = block_of(stretch, open, early);
-            }
-            slot.clone()
-        });
-        let names = written.blocks.iter().map(|it| it.id).collect();
-        let is_new = |it: &Block| !self.stored.contains(&it.id);
-        let to_store = written.blocks.into_iter().filter(is_new).collect();
-        Commit { offset, metadata: written.text, names, to_store, high: written.high }
+        if let Some(text) = self.map.write(cluster, max_chars) {
+            self.blocks = None;
+            let (names, to_store) = (Vec::new(), Vec::new());
+            return Commit { offset, metadata: text, names, to_store, high: self.map.high };
+        }
+        let blocks = self.blocks.get_or_insert_with(|| Blocks::of(&self.map));
+        let Written { text, names, high } = blocks.write(&self.map, cluster, max_chars);
+        let new = names.iter().filter(|it| !self.stored.contains(it));
+        let to_store = new.filter_map(|id| blocks.get(*id).cloned()).collect();
+        Commit { offset, metadata: text, names, to_store, high }
     }
 
     /// Tells that a block is in the state topic.
@@ -199,29 +197,29 @@ impl Progress {
 
     /// Tells that a commit that names these blocks was accepted. Returns the blocks that nothing names any more.
     pub fn committed(&mut self, names: &[BlockId]) -> Vec<BlockId> {
-        let obsolete: Vec<_> =
-            self.stored.iter().filter(|it| !names.contains(it)).copied().collect();
-        self.stored.retain(|it| names.contains(it));
-        obsolete
+        let named: BTreeSet<_> = names.iter().collect();
+        self.stored.extract_if(.., |it| !named.contains(it)).collect()
     }
 
-    /// Below the commit point everything is settled, so nothing need be said of it.
     fn forget_below(&mut self, offset: i64) {
-        self.map.early.remove_range(i64::MIN..offset);
+        self.map.forget_below(offset);
         self.ahead.forget_below(offset);
-        self.blocks = self.blocks.split_off(&stretch_of(offset));
+        if let Some(blocks) = &mut self.blocks {
+            blocks.forget_below(offset);
+        }
+    }
+
+    /// Lists a record that is not settled.
+    fn open(&mut self, offset: i64) {
+        if self.map.open.insert(offset)
+            && let Some(blocks) = &mut self.blocks
+        {
+            blocks.open.toggle(offset);
+        }
     }
 
     /// Whether a record at this place counts as settled unless it is listed.
     fn is_passed(&self, offset: i64, due: Option<Timestamp>) -> bool {
         due.is_none_or(|due| self.map.mark.is_some_and(|mark| Mark { due, offset } < mark))
-    }
-
-    fn changed(&mut self, offset: i64) {
-        let stretch = stretch_of(offset);
-        if self.last_changed != Some(stretch) {
-            self.last_changed = Some(stretch);
-            self.blocks.insert(stretch, None);
-        }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::bits::{Bits, CHUNK_SHIFT};
+use super::bits::{Bits, CHUNK_SHIFT, WORDS};
 
 /// A set of offsets.
 ///
@@ -49,13 +49,73 @@ impl Runs {
 
     /// The parts of the runs that lie within a range.
     pub fn within(&self, range: Range<i64>) -> impl Iterator<Item = Range<i64>> {
-        let first = self.all_over(chunk(range.start)).unwrap_or(chunk(range.start));
-        let last = chunk(range.end).max(first);
-        let pieces = self.pieces.range(first..=last).map(|(at, piece)| (*at, *piece));
-        let tail = (self.tail.0, Piece::Some(self.tail.1));
-        let runs = pieces.chain([tail]).flat_map(|(at, piece)| piece.runs(at));
-        let clipped = runs.map(move |run| run.start.max(range.start)..run.end.min(range.end));
-        joined(clipped.filter(|run| !run.is_empty()))
+        let pieces = self.pieces_within(&range);
+        joined(pieces.flat_map(move |(at, piece)| piece.runs_within(at, range.clone())))
+    }
+
+    /// From the first to the last of the offsets that lie within a range.
+    pub(super) fn bounds(&self, range: Range<i64>) -> Option<Range<i64>> {
+        let first = self.within(range.clone()).next()?;
+        let last = self
+            .pieces_within(&range)
+            .rev()
+            .find_map(|(at, piece)| piece.runs_within(at, range.clone()).last())?;
+        Some(first.start..last.end)
+    }
+
+    /// How many runs begin in each of the chunks that a range has a part of, by where those begin.
+    pub(super) fn starts(&self, range: Range<i64>) -> impl Iterator<Item = (i64, usize)> {
+        let mut joined = None;
+        self.pieces_within(&range).map(move |(at, piece)| {
+            let is_joined = joined == Some(at);
+            let (starts, is_open) = match piece {
+                Piece::Some(bits) => (bits.starts(is_joined), bits.has(u8::MAX)),
+                Piece::All(_) => (usize::from(!is_joined), true),
+            };
+            joined = is_open.then(|| piece.end(at));
+            (at << CHUNK_SHIFT, starts)
+        })
+    }
+
+    /// A range as words of 64 offsets, a bit each.
+    pub(super) fn words(&self, range: Range<i64>) -> Vec<u64> {
+        let (first, last) = (range.start >> 6, (range.end - 1) >> 6);
+        let index = |word: i64| usize::try_from(word - first).unwrap_or(0);
+        let mut words = vec![0; index(last + 1)];
+        let per_chunk = WORDS as i64;
+        for (at, piece) in self.pieces_within(&range) {
+            match piece {
+                Piece::Some(bits) => {
+                    for (at, word) in (at * per_chunk..).zip(bits.words()) {
+                        if (first..=last).contains(&at) {
+                            words[index(at)] = word;
+                        }
+                    }
+                }
+                Piece::All(end) => {
+                    let (start, end) = (at * per_chunk, (end * per_chunk).min(last + 1));
+                    words[index(start)..index(end)].fill(u64::MAX);
+                }
+            }
+        }
+        if let Some(word) = words.first_mut() {
+            *word &= u64::MAX << (range.start & 63);
+        }
+        if let Some(word) = words.last_mut() {
+            *word &= u64::MAX >> (63 - ((range.end - 1) & 63));
+        }
+        words
+    }
+
+    fn pieces_within(
+        &self,
+        range: &Range<i64>,
+    ) -> impl DoubleEndedIterator<Item = (i64, Piece)> + use<'_> {
+        let start = self.all_over(chunk(range.start)).unwrap_or(chunk(range.start));
+        let chunks = start..if range.is_empty() { start } else { chunk(range.end - 1) + 1 };
+        let tail = Some(self.tail.0).filter(|it| chunks.contains(it));
+        let pieces = self.pieces.range(chunks).map(|(at, piece)| (*at, *piece));
+        pieces.chain(tail.map(|at| (at, Piece::Some(self.tail.1))))
     }
 
     /// Whether the offset is in the set.
@@ -127,6 +187,40 @@ impl Runs {
         self.replace(range, Bits::without, |_, _| ());
     }
 
+    /// Takes all offsets below this one out. There seldom are any.
+    pub(super) fn remove_below(&mut self, offset: i64) {
+        if self.first().is_some_and(|first| first < offset) {
+            self.remove_range(i64::MIN..offset);
+        }
+    }
+
+    /// Adds the offsets of a range that are not in the set, and takes the others out.
+    pub(super) fn toggle_range(&mut self, range: Range<i64>) {
+        let inside: Vec<_> = self.within(range.clone()).collect();
+        self.insert_range(range);
+        for run in inside {
+            self.remove_range(run);
+        }
+    }
+
+    /// The same for the offsets of a word of 64, by its number.
+    pub(super) fn toggle_word(&mut self, at: i64, word: u64) {
+        let per_chunk = WORDS as i64;
+        let (chunk, index) = (at.div_euclid(per_chunk), at.rem_euclid(per_chunk));
+        let toggled = Bits::of_word(usize::try_from(index).unwrap_or(0), word);
+        self.put_tail();
+        let bits = self.take(chunk);
+        self.put(chunk, bits.xor(toggled));
+        self.renew_tail();
+    }
+
+    /// Adds an offset, or takes it out.
+    pub(super) fn toggle(&mut self, offset: i64) {
+        if !self.insert(offset) {
+            self.remove(offset);
+        }
+    }
+
     /// Changes the chunks that the range has a part of with `some`. Those that it has all of are emptied and given to `all`.
     fn replace(
         &mut self,
@@ -137,7 +231,7 @@ impl Runs {
         if range.is_empty() {
             return;
         }
-        self.put(self.tail.0, self.tail.1);
+        self.put_tail();
         let last = range.end - 1;
         let (mut chunks, mut from) = (chunk(range.start)..chunk(last), bit(range.start));
         if !chunks.is_empty() {
@@ -148,13 +242,21 @@ impl Runs {
         if !chunks.is_empty() {
             self.split(chunks.start);
             self.split(chunks.end);
-            while let Some(at) = self.pieces.range(chunks.clone()).next().map(|it| *it.0) {
-                self.pieces.remove(&at);
-            }
+            self.pieces.extract_if(chunks.clone(), |_, _| true).for_each(drop);
             all(self, chunks.clone());
         }
         let bits = self.take(chunks.end);
         self.put(chunks.end, some(bits, Bits::between(from, bit(last))));
+        self.renew_tail();
+    }
+
+    /// Puts the tail among the others.
+    fn put_tail(&mut self) {
+        self.put(self.tail.0, self.tail.1);
+    }
+
+    /// The tail is behind all others again.
+    fn renew_tail(&mut self) {
         let end = self.pieces.last_key_value().map_or(i64::MIN, |(at, piece)| piece.end(*at));
         self.tail = (end, Bits::NONE);
     }
@@ -220,6 +322,12 @@ impl Piece {
             Piece::Some(_) => chunk + 1,
             Piece::All(end) => end,
         }
+    }
+
+    /// The parts of its runs that lie within a range, if it begins with this chunk.
+    fn runs_within(self, chunk: i64, range: Range<i64>) -> impl Iterator<Item = Range<i64>> {
+        let clip = move |run: Range<i64>| run.start.max(range.start)..run.end.min(range.end);
+        self.runs(chunk).map(clip).filter(|run| !run.is_empty())
     }
 
     /// Its runs, if it begins with this chunk.
