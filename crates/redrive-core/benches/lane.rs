@@ -380,6 +380,60 @@ fn bench_waiting(criterion: &mut Criterion) {
     group.finish();
 }
 
+/// Records without due times come, and settle with as many others in flight.
+struct Flow {
+    progress: Progress,
+    in_flight: Vec<i64>,
+    next: usize,
+    is_shuffled: bool,
+}
+
+impl Flow {
+    fn new(in_flight: usize, is_shuffled: bool) -> Self {
+        let progress = Progress::resume(SettledMap::starting_at(0), []);
+        let mut flow = Self { progress, in_flight: Vec::new(), next: 0, is_shuffled };
+        flow.in_flight = (0..in_flight).map(|_| flow.see()).collect();
+        flow
+    }
+
+    fn see(&mut self) -> i64 {
+        let offset = self.progress.position();
+        assert!(self.progress.saw(black_box(offset), None));
+        offset
+    }
+
+    /// A record settles, and another one comes.
+    fn step(&mut self) {
+        let slot = if self.is_shuffled {
+            let slots = i64::try_from(self.in_flight.len()).unwrap();
+            usize::try_from(chance(self.progress.position(), slots)).unwrap()
+        } else {
+            self.next
+        };
+        self.next = if self.next + 1 < self.in_flight.len() { self.next + 1 } else { 0 };
+        assert!(self.progress.settle(black_box(self.in_flight[slot]), None));
+        self.in_flight[slot] = self.see();
+    }
+}
+
+fn bench_progress(criterion: &mut Criterion) {
+    const RECORDS: i64 = 100_000;
+    let mut group = criterion.benchmark_group("progress");
+    group.throughput(Throughput::Elements(1));
+    for (name, in_flight, is_shuffled) in [
+        ("in order, 1 in flight", 1, false),
+        ("in order, 100 in flight", 100, false),
+        ("shuffled, 100 in flight", 100, true),
+    ] {
+        let mut flow = Flow::new(in_flight, is_shuffled);
+        (0..RECORDS).for_each(|_| flow.step());
+        let info = measure(|| (0..RECORDS).for_each(|_| flow.step()));
+        eprintln!("{name}: {:.3} allocations per record", per(info.count_total, RECORDS));
+        group.bench_function(name, |bencher| bencher.iter(|| flow.step()));
+    }
+    group.finish();
+}
+
 /// Times commits; before each, something changes.
 fn bench_commit(
     group: &mut BenchmarkGroup<'_, WallTime>,
@@ -388,17 +442,20 @@ fn bench_commit(
     mut change: impl FnMut(&mut Progress),
 ) {
     print_commit(name, &mut progress);
+    let mut commit = |stored: &mut usize| {
+        change(&mut progress);
+        let mut commit = None;
+        let time = timed(|| commit = Some(progress.commit(None, CLUSTER, METADATA_CHARS)));
+        let commit = black_box(commit).unwrap();
+        *stored += commit.to_store.iter().map(|it| it.bytes.len()).sum::<usize>();
+        accept(&mut progress, &commit);
+        time
+    };
+    let mut stored = 0;
+    let longest = (0..100).map(|_| commit(&mut stored)).max().unwrap();
+    eprintln!("{name}: {} bytes stored each time, at most {longest:.1?}", stored / 100);
     group.bench_function(name, |bencher| {
-        bencher.iter_custom(|commits| {
-            let mut time = Duration::ZERO;
-            for _ in 0..commits {
-                change(&mut progress);
-                let mut commit = None;
-                time += timed(|| commit = Some(progress.commit(None, CLUSTER, METADATA_CHARS)));
-                accept(&mut progress, &black_box(commit).unwrap());
-            }
-            time
-        });
+        bencher.iter_custom(|commits| (0..commits).map(|_| commit(&mut stored)).sum());
     });
 }
 
@@ -467,6 +524,7 @@ fn main() {
         .configure_from_args();
     bench_steps(&mut criterion);
     bench_waiting(&mut criterion);
+    bench_progress(&mut criterion);
     bench_commits(&mut criterion);
     criterion.final_summary();
 }

@@ -277,27 +277,35 @@ mod blocks {
         progress
     }
 
+    /// Settles so many records from `offset` on that are pending.
+    fn settle(progress: &mut Progress, offset: i64, mut count: usize) {
+        for offset in offset.. {
+            if count == 0 {
+                break;
+            }
+            count -= usize::from(progress.settle(offset, None));
+        }
+    }
+
     #[test]
     fn a_block_that_is_stored_is_not_stored_again_and_a_failed_commit_deletes_nothing() {
         let mut progress = fragmented(200_000);
         let first = progress.commit(None, CLUSTER, MAX_CHARS);
         assert_eq!((first.names.len(), first.to_store.len()), (4, 4));
         // Nothing was stored yet: they are asked for again.
-        assert_eq!(progress.commit(None, CLUSTER, MAX_CHARS).to_store.len(), 4);
+        assert_eq!(progress.commit(None, CLUSTER, MAX_CHARS).to_store, first.to_store);
         for block in &first.to_store {
             progress.stored(block.id);
         }
         assert!(progress.commit(None, CLUSTER, MAX_CHARS).to_store.is_empty());
         assert!(progress.committed(&first.names).is_empty());
 
-        // One stretch changes. Its new block is stored, but the commit fails: the old one is still named.
-        let mut pending = (70_000..).filter(|it| it * it % 7 >= 3);
-        let mut settle = |progress: &mut Progress| progress.settle(pending.next().unwrap(), None);
-        assert!(settle(&mut progress));
+        // One stretch changes much. Its new block is stored, but the commit fails: the old one is still named.
+        settle(&mut progress, 66_000, 9000);
         let failed = progress.commit(None, CLUSTER, MAX_CHARS);
         assert_eq!(failed.to_store.len(), 1);
         progress.stored(failed.to_store[0].id);
-        assert!(settle(&mut progress));
+        settle(&mut progress, 66_000, 8800);
         let second = progress.commit(None, CLUSTER, MAX_CHARS);
         progress.stored(second.to_store[0].id);
         let mut obsolete = progress.committed(&second.names);
@@ -305,6 +313,64 @@ mod blocks {
         let mut expected = vec![first.names[1], failed.to_store[0].id];
         expected.sort();
         assert_eq!(obsolete, expected);
+    }
+
+    #[test]
+    fn a_few_changes_are_listed_and_store_nothing() {
+        let mut model = Model { end: 2_000_000, ..Model::default() };
+        let mut progress = fragmented(model.end);
+        let commit = progress.commit(None, CLUSTER, MAX_CHARS);
+        assert!(commit.to_store.len() > 25);
+        model.store(&mut progress, &commit);
+        let (mut stored, mut commits) = (0, 0);
+        for start in 0..40 {
+            (0..100).for_each(|it| settle(&mut progress, 70_000 + start * 40 + it * 19_000, 1));
+            let commit = progress.commit(None, CLUSTER, MAX_CHARS);
+            assert!(commit.metadata.len() <= MAX_CHARS && commit.high == model.end);
+            stored += commit.to_store.iter().map(|it| it.bytes.len()).sum::<usize>();
+            commits += usize::from(!commit.to_store.is_empty());
+            model.store(&mut progress, &commit);
+            let map = model.read(&commit).unwrap();
+            for offset in (0..model.end).step_by(7).chain(70_000..80_000) {
+                assert_eq!(map.is_settled(offset, None), progress.is_settled(offset, None));
+            }
+        }
+        assert!(commits <= 15, "{commits} of 40 commits stored blocks");
+        assert!(stored < 40 * 60_000, "{stored} bytes in 40 commits");
+    }
+
+    /// One stretch that does not fit needs a block, the others do not.
+    #[test]
+    fn only_what_is_fragmented_goes_to_a_block() {
+        let mut progress = Progress::resume(SettledMap::starting_at(0), []);
+        for offset in 0..1_000_000 {
+            progress.saw(offset, None);
+            if (500_000..550_000).contains(&offset) && offset * offset % 7 < 3 {
+                progress.settle(offset, None);
+            }
+        }
+        let commit = progress.commit(None, CLUSTER, MAX_CHARS);
+        assert_eq!(commit.names.iter().map(|it| it.stretch).collect::<Vec<_>>(), [7, 8]);
+        settle(&mut progress, 500_000, 50_000);
+        let commit = progress.commit(None, CLUSTER, MAX_CHARS);
+        assert!(commit.names.is_empty() && commit.metadata.len() < 48);
+    }
+
+    /// More than all the names that fit could speak of: the map says what it can, and how far.
+    #[test]
+    fn a_map_that_cannot_say_all_is_cut() {
+        let mut model = Model::default();
+        let mut progress = fragmented(1_000_000);
+        model.end = 1_000_000;
+        let commit = progress.commit(None, CLUSTER, 100);
+        assert!(commit.metadata.len() <= 100);
+        assert!((65_536..model.end).contains(&commit.high), "{}", commit.high);
+        model.store(&mut progress, &commit);
+        let map = model.read(&commit).unwrap();
+        for offset in 0..model.end {
+            let expected = offset < commit.high && progress.is_settled(offset, None);
+            assert_eq!(map.is_settled(offset, None), expected);
+        }
     }
 
     #[test]

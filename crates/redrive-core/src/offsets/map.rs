@@ -1,17 +1,14 @@
 //! What is settled above the commit point, and how it is written.
 
 use std::fmt;
-use std::ops::Range;
 
+use super::blocks::BlockId;
 use super::runs::Runs;
 use super::wire::{Reader, Writer, bytes_in, from_text, hash, to_text};
 use crate::time::Timestamp;
 
 /// The version of the format.
 const VERSION: u8 = 1;
-
-/// How many offsets one overflow block speaks of.
-pub(super) const BLOCK_OFFSETS: i64 = 1 << 16;
 
 /// A place in the order in which waiting records run: by due time, then by offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,24 +36,6 @@ pub struct SettledMap {
     pub open: Runs,
     /// Settled all the same.
     pub early: Runs,
-}
-
-/// A piece of a map that did not fit the metadata. It is immutable: its name is a hash of what it says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Block {
-    /// Its name, and what it speaks of.
-    pub id: BlockId,
-    /// What it says.
-    pub bytes: Vec<u8>,
-}
-
-/// The name of a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct BlockId {
-    /// Which of the partition's stretches of 65,536 offsets it speaks of.
-    pub stretch: u64,
-    /// The hash of what it says.
-    pub hash: u64,
 }
 
 /// Why metadata is no map.
@@ -111,16 +90,6 @@ impl fmt::Display for MapError {
 }
 
 impl std::error::Error for MapError {}
-
-/// A map as it is committed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Written {
-    pub(super) text: String,
-    /// The blocks that it names.
-    pub(super) blocks: Vec<Block>,
-    /// How far it speaks. Lower than the map's own where even blocks did not suffice.
-    pub(super) high: i64,
-}
 
 impl SettledMap {
     /// A map that says nothing: everything from `offset` on is to be read.
@@ -191,6 +160,7 @@ impl SettledMap {
                 block(id).filter(|it| hash(it) == id.hash).ok_or(MapError::MissingBlock(id))?;
             map.add_block(id, &bytes).ok_or(MapError::MissingBlock(id))?;
         }
+        map.forget_below(commit_point);
         Ok(map)
     }
 
@@ -205,8 +175,9 @@ impl SettledMap {
             }
             _ => return None,
         };
-        let open = reader.runs(commit_point)?;
-        let early = reader.runs(commit_point)?;
+        let (mut open, mut early) = (Runs::new(), Runs::new());
+        reader.runs(commit_point..i64::MAX, &mut open)?;
+        reader.runs(commit_point..i64::MAX, &mut early)?;
         let mut blocks = Vec::new();
         let mut stretch = 0u64;
         for _ in 0..reader.number()? {
@@ -217,67 +188,37 @@ impl SettledMap {
         reader.0.is_empty().then_some((Self { commit_point, high, mark, open, early }, blocks))
     }
 
+    /// Adds what a block says. What the metadata lists of its stretch has changed since the block was written.
     fn add_block(&mut self, id: BlockId, bytes: &[u8]) -> Option<()> {
-        let stretch = stretch_offsets(id.stretch)?;
+        let offsets = id.offsets()?;
         let mut reader = Reader(bytes);
-        let (open, early) = (reader.runs(stretch.start)?, reader.runs(stretch.start)?);
-        for (own, other) in [(&mut self.open, open), (&mut self.early, early)] {
-            for run in other.iter() {
-                if run.end > stretch.end {
-                    return None;
-                }
-                own.remove_range(run.clone());
-                own.join(run);
-            }
-        }
+        reader.runs(offsets.clone(), &mut self.open)?;
+        reader.runs(offsets, &mut self.early)?;
         reader.0.is_empty().then_some(())
     }
 
-    /// The map as text of at most `max_chars` characters, with what does not fit in blocks.
-    pub(super) fn write(
-        &self,
-        cluster: &str,
-        max_chars: usize,
-        mut block: impl FnMut(u64) -> Option<Block>,
-    ) -> Written {
-        let max_bytes = bytes_in(max_chars);
-        if let Some(bytes) = self.body(cluster, max_bytes, self.high, &[]) {
-            return Written { text: to_text(&bytes), blocks: Vec::new(), high: self.high };
-        }
-        // Whole stretches go to blocks; only what is left over stays.
-        let stretches = stretch_of(self.commit_point)..=stretch_of(self.high.saturating_sub(1));
-        let mut blocks = Vec::new();
-        for stretch in stretches {
-            match block(stretch) {
-                Some(it) => blocks.push(it),
-                None => break,
-            }
-        }
-        let mut high = self.high;
-        loop {
-            if let Some(bytes) = self.body(cluster, max_bytes, high, &blocks) {
-                return Written { text: to_text(&bytes), blocks, high };
-            }
-            // Nothing can be said beyond this stretch: what is settled there will run again after a restart.
-            let Some(last) = blocks.pop() else {
-                let nothing = SettledMap::starting_at(self.commit_point);
-                let bytes =
-                    nothing.body(cluster, usize::MAX, nothing.high, &[]).unwrap_or_default();
-                return Written { text: to_text(&bytes), blocks, high: nothing.high };
-            };
-            high = stretch_offsets(last.id.stretch)
-                .map_or(self.commit_point, |it| it.start)
-                .max(self.commit_point);
-        }
+    /// Below the commit point everything is settled, so nothing need be said of it.
+    pub(super) fn forget_below(&mut self, commit_point: i64) {
+        self.open.remove_below(commit_point);
+        self.early.remove_below(commit_point);
     }
 
-    /// The map without what is in the blocks, if it fits.
-    fn body(
+    /// The whole map as text, if it fits in so many characters.
+    pub(super) fn write(&self, cluster: &str, max_chars: usize) -> Option<String> {
+        let listed = [&self.open, &self.early];
+        let body = self.body(cluster, self.high, listed, &[], bytes_in(max_chars))?;
+        Some(to_text(&body))
+    }
+
+    /// The map up to `high` as it is committed, if it fits: names of blocks, and where open and early differ from what
+    /// the blocks say.
+    pub(super) fn body(
         &self,
         cluster: &str,
-        max_bytes: usize,
         high: i64,
-        blocks: &[Block],
+        listed: [&Runs; 2],
+        names: &[BlockId],
+        max_bytes: usize,
     ) -> Option<Vec<u8>> {
         let mut writer = Writer::default();
         writer.byte(VERSION);
@@ -293,22 +234,17 @@ impl SettledMap {
             }
         }
         let room = max_bytes.checked_sub(writer.0.len() + 16)?;
-        for runs in [&self.open, &self.early] {
-            let fits = if blocks.is_empty() {
-                writer.runs(self.commit_point, runs.within(self.commit_point..high), room)
-            } else {
-                writer.runs(self.commit_point, std::iter::empty(), room)
-            };
-            if !fits {
+        for runs in listed {
+            if !writer.runs(self.commit_point, runs, self.commit_point..high, room) {
                 return None;
             }
         }
-        writer.number(blocks.len() as u64);
+        writer.number(names.len() as u64);
         let mut last = 0;
-        for block in blocks {
-            writer.number(block.id.stretch - last);
-            writer.bytes(&block.id.hash.to_be_bytes());
-            last = block.id.stretch;
+        for id in names {
+            writer.number(id.stretch - last);
+            writer.bytes(&id.hash.to_be_bytes());
+            last = id.stretch;
         }
         let check = checksum(&writer.0);
         writer.bytes(&check);
@@ -316,28 +252,11 @@ impl SettledMap {
     }
 }
 
-/// What a stretch's block says.
-pub(super) fn block_of(stretch: u64, open: &Runs, early: &Runs) -> Option<Block> {
-    let offsets = stretch_offsets(stretch)?;
-    let mut writer = Writer::default();
-    for runs in [open, early] {
-        // A bitmap of a whole stretch always fits.
-        writer.runs(offsets.start, runs.within(offsets.clone()), usize::MAX / 8);
-    }
-    Some(Block { id: BlockId { stretch, hash: hash(&writer.0) }, bytes: writer.0 })
-}
-
-pub(super) fn stretch_of(offset: i64) -> u64 {
-    offset.max(0).unsigned_abs() / BLOCK_OFFSETS.unsigned_abs()
-}
-
-fn stretch_offsets(stretch: u64) -> Option<Range<i64>> {
-    let start = i64::try_from(stretch).ok()?.checked_mul(BLOCK_OFFSETS)?;
-    Some(start..start.checked_add(BLOCK_OFFSETS)?)
-}
-
+/// FNV-1a, folded. It stays as it is in all versions, so that each can tell a newer one from a broken one.
 fn checksum(bytes: &[u8]) -> [u8; 4] {
-    let hash = hash(bytes);
+    let hash = bytes.iter().fold(0xCBF2_9CE4_8422_2325u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3)
+    });
     let folded = (hash >> 32) ^ (hash & 0xFFFF_FFFF);
     let [_, _, _, _, a, b, c, d] = folded.to_be_bytes();
     [a, b, c, d]

@@ -1,8 +1,10 @@
 //! Which records of a partition are settled, while they come and settle in any order.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use super::map::{Block, BlockId, Mark, SettledMap, block_of, stretch_of};
+use super::ahead::Ahead;
+use super::blocks::{Block, BlockId, Blocks, Written};
+use super::map::{Mark, SettledMap};
 use super::runs::Runs;
 use crate::mutation::{self, Mutation};
 use crate::time::Timestamp;
@@ -19,13 +21,10 @@ pub struct Progress {
     pending: Runs,
     /// What the next commit says, but for its commit point.
     map: SettledMap,
-    /// The due times of what is in the map's `early`, as far as they are known, both ways round.
-    early_by_due: BTreeSet<(Timestamp, i64)>,
-    early_due: BTreeMap<i64, Timestamp>,
-    /// The blocks of the last commits, by stretch; without one where something has changed.
-    blocks: BTreeMap<u64, Option<Block>>,
-    /// The stretch that is without one since the last change.
-    last_changed: Option<u64>,
+    /// What is in the map's `early`, as far as the due times are known.
+    ahead: Ahead,
+    /// The map's blocks, since it does not fit the metadata.
+    blocks: Option<Blocks>,
     /// The blocks that are in the state topic.
     stored: BTreeSet<BlockId>,
 }
@@ -53,10 +52,8 @@ impl Progress {
             position: map.commit_point,
             pending: Runs::new(),
             map,
-            early_by_due: BTreeSet::new(),
-            early_due: BTreeMap::new(),
-            blocks: BTreeMap::new(),
-            last_changed: None,
+            ahead: Ahead::new(),
+            blocks: None,
             stored: stored.into_iter().collect(),
         }
     }
@@ -79,13 +76,13 @@ impl Progress {
         // What the map does not speak of yet is not settled.
         if offset < self.map.high && self.map.is_settled(offset, due) {
             if let Some(due) = due.filter(|_| self.map.early.contains(offset)) {
-                self.note_early(offset, due);
+                self.ahead.note(Mark { due, offset });
             }
             return false;
         }
         self.pending.insert(offset);
-        if self.is_passed(offset, due) && self.map.open.insert(offset) {
-            self.changed(offset);
+        if self.is_passed(offset, due) {
+            self.open(offset);
         }
         self.map.high = self.map.high.max(self.position);
         true
@@ -98,11 +95,9 @@ impl Progress {
         }
         // The map may have listed offsets that were deleted since.
         let gone = self.position..offset;
-        let listed: Vec<_> = self.map.open.within(gone.clone()).collect();
-        for run in listed {
-            for stretch in stretch_of(run.start)..=stretch_of(run.end - 1) {
-                self.blocks.insert(stretch, None);
-            }
+        if let Some(blocks) = &mut self.blocks {
+            let listed = self.map.open.within(gone.clone());
+            listed.for_each(|run| blocks.open.toggle_range(run));
         }
         self.map.open.remove_range(gone);
         self.position = offset;
@@ -115,11 +110,16 @@ impl Progress {
             return false;
         }
         if self.map.open.remove(offset) {
-            self.changed(offset);
+            if let Some(blocks) = &mut self.blocks {
+                blocks.open.toggle(offset);
+            }
         } else if let Some(due) = due {
-            self.map.early.insert(offset);
-            self.note_early(offset, due);
-            self.changed(offset);
+            self.ahead.note(Mark { due, offset });
+            if self.map.early.insert(offset)
+                && let Some(blocks) = &mut self.blocks
+            {
+                blocks.early.toggle(offset);
+            }
         }
         true
     }
@@ -160,20 +160,17 @@ impl Progress {
         let before = self.map.mark.replace(to);
         for it in running {
             let newly_passed = it < to && before.is_none_or(|before| it >= before);
-            if newly_passed && self.pending.contains(it.offset) && self.map.open.insert(it.offset) {
-                self.changed(it.offset);
+            if newly_passed && self.pending.contains(it.offset) {
+                self.open(it.offset);
             }
         }
-        while let Some((due, offset)) = self.early_by_due.first().copied() {
-            if (Mark { due, offset }) >= to {
-                break;
+        self.ahead.pass(to, |offset| {
+            if self.map.early.remove(offset)
+                && let Some(blocks) = &mut self.blocks
+            {
+                blocks.early.toggle(offset);
             }
-            self.early_by_due.pop_first();
-            self.early_due.remove(&offset);
-            if self.map.early.remove(offset) {
-                self.changed(offset);
-            }
-        }
+        });
     }
 
     /// What is to be committed now, within `max_chars` characters of metadata. Nothing that is folded is below `floor`.
@@ -181,19 +178,16 @@ impl Progress {
         let offset = floor.into_iter().fold(self.commit_point(), i64::min);
         self.map.commit_point = offset;
         self.forget_below(offset);
-        self.last_changed = None;
-        let (open, early, blocks) = (&self.map.open, &self.map.early, &mut self.blocks);
-        let written = self.map.write(cluster, max_chars, |stretch| {
-            let slot = blocks.entry(stretch).or_default();
-            if slot.is_none() {
-                *slot = block_of(stretch, open, early);
-            }
-            slot.clone()
-        });
-        let names = written.blocks.iter().map(|it| it.id).collect();
-        let is_new = |it: &Block| !self.stored.contains(&it.id);
-        let to_store = written.blocks.into_iter().filter(is_new).collect();
-        Commit { offset, metadata: written.text, names, to_store, high: written.high }
+        if let Some(text) = self.map.write(cluster, max_chars) {
+            self.blocks = None;
+            let (names, to_store) = (Vec::new(), Vec::new());
+            return Commit { offset, metadata: text, names, to_store, high: self.map.high };
+        }
+        let blocks = self.blocks.get_or_insert_with(|| Blocks::of(&self.map));
+        let Written { text, names, high } = blocks.write(&self.map, cluster, max_chars);
+        let new = names.iter().filter(|it| !self.stored.contains(it));
+        let to_store = new.filter_map(|id| blocks.get(*id).cloned()).collect();
+        Commit { offset, metadata: text, names, to_store, high }
     }
 
     /// Tells that a block is in the state topic.
@@ -203,37 +197,29 @@ impl Progress {
 
     /// Tells that a commit that names these blocks was accepted. Returns the blocks that nothing names any more.
     pub fn committed(&mut self, names: &[BlockId]) -> Vec<BlockId> {
-        let obsolete: Vec<_> =
-            self.stored.iter().filter(|it| !names.contains(it)).copied().collect();
-        self.stored.retain(|it| names.contains(it));
-        obsolete
+        let named: BTreeSet<_> = names.iter().collect();
+        self.stored.extract_if(.., |it| !named.contains(it)).collect()
     }
 
-    /// Below the commit point everything is settled, so nothing need be said of it.
     fn forget_below(&mut self, offset: i64) {
-        self.map.early.remove_range(i64::MIN..offset);
-        let kept = self.early_due.split_off(&offset);
-        for (offset, due) in std::mem::replace(&mut self.early_due, kept) {
-            self.early_by_due.remove(&(due, offset));
+        self.map.forget_below(offset);
+        self.ahead.forget_below(offset);
+        if let Some(blocks) = &mut self.blocks {
+            blocks.forget_below(offset);
         }
-        self.blocks = self.blocks.split_off(&stretch_of(offset));
     }
 
-    fn note_early(&mut self, offset: i64, due: Timestamp) {
-        self.early_by_due.insert((due, offset));
-        self.early_due.insert(offset, due);
+    /// Lists a record that is not settled.
+    fn open(&mut self, offset: i64) {
+        if self.map.open.insert(offset)
+            && let Some(blocks) = &mut self.blocks
+        {
+            blocks.open.toggle(offset);
+        }
     }
 
     /// Whether a record at this place counts as settled unless it is listed.
     fn is_passed(&self, offset: i64, due: Option<Timestamp>) -> bool {
         due.is_none_or(|due| self.map.mark.is_some_and(|mark| Mark { due, offset } < mark))
-    }
-
-    fn changed(&mut self, offset: i64) {
-        let stretch = stretch_of(offset);
-        if self.last_changed != Some(stretch) {
-            self.last_changed = Some(stretch);
-            self.blocks.insert(stretch, None);
-        }
     }
 }

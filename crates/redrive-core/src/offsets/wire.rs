@@ -56,11 +56,18 @@ pub(super) fn from_text(text: &str) -> Option<Vec<u8>> {
     (bits == 0 && held < 7).then_some(bytes)
 }
 
-/// A hash that is the same everywhere: FNV-1a.
+/// A hash that is the same everywhere, of eight bytes at a time. No two texts that differ in one word only have the same.
 pub(super) fn hash(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xCBF2_9CE4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3)
-    })
+    let mix = |hash: u64, word: u64| {
+        let mixed = (hash ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        mixed ^ (mixed >> 32)
+    };
+    let (words, rest) = bytes.as_chunks::<8>();
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    let words = words.iter().chain([&last]).map(|it| u64::from_le_bytes(*it));
+    let hash = words.fold(bytes.len() as u64, mix);
+    mix(mix(hash, 0), 0)
 }
 
 /// Writes numbers, small ones in few bytes.
@@ -93,58 +100,59 @@ impl Writer {
         self.0.extend_from_slice(bytes);
     }
 
-    /// A set of offsets from `base` on, in the shortest of the forms there are. With more runs than
-    /// `max_bytes` could hold it is nothing.
+    /// What is in a range of a set, counted from `base`, in the shortest of the forms there are. Returns false if that
+    /// takes more than `max_bytes`.
     pub(super) fn runs(
         &mut self,
         base: i64,
-        runs: impl Iterator<Item = Range<i64>>,
+        runs: &Runs,
+        range: Range<i64>,
         max_bytes: usize,
     ) -> bool {
-        let mut list = Writer::default();
-        let mut ranges: Vec<Range<i64>> = Vec::new();
-        let mut last = base;
-        for run in runs {
-            list.distance(last, run.start);
-            list.distance(run.start, run.end);
-            last = run.end;
-            ranges.push(run);
-            // A bitmap holds at most four runs a byte.
-            if ranges.len() > max_bytes * 4 {
-                return false;
-            }
-        }
-        let (Some(first), Some(end)) =
-            (ranges.first().map(|it| it.start), ranges.last().map(|it| it.end))
-        else {
+        let Some(range) = runs.bounds(range) else {
             self.byte(EMPTY);
             return true;
         };
-        let bitmap_bytes = usize::try_from(end.abs_diff(first).div_ceil(8)).unwrap_or(usize::MAX);
-        let as_bitmap = bitmap_bytes < list.0.len();
-        if (if as_bitmap { bitmap_bytes } else { list.0.len() }) > max_bytes {
-            return false;
-        }
-        if as_bitmap {
-            self.byte(BITMAP);
-            self.distance(base, first);
-            self.number(bitmap_bytes as u64);
-            let mut bitmap = vec![0u8; bitmap_bytes];
-            for offset in ranges.into_iter().flatten() {
-                let bit = offset.abs_diff(first);
-                if let Some(byte) = usize::try_from(bit / 8).ok().and_then(|at| bitmap.get_mut(at))
-                {
-                    *byte |= 1 << (bit % 8);
-                }
-            }
-            self.bytes(&bitmap);
-        } else {
+        let words = (range.start >> 6)..((range.end - 1) >> 6) + 1;
+        let bitmap_bytes = words.end.abs_diff(words.start).saturating_mul(8);
+        let bitmap_bytes = usize::try_from(bitmap_bytes).unwrap_or(usize::MAX);
+        if let Some((count, list)) = list(base, runs, &range, bitmap_bytes.min(max_bytes)) {
             self.byte(LIST);
-            self.number(ranges.len() as u64);
-            self.bytes(&list.0);
+            self.number(count);
+            self.bytes(&list);
+        } else if bitmap_bytes <= max_bytes {
+            self.byte(BITMAP);
+            self.number(words.start.abs_diff(base >> 6));
+            self.number(words.end.abs_diff(words.start));
+            for word in runs.words(range) {
+                self.bytes(&word.to_le_bytes());
+            }
+        } else {
+            return false;
         }
         true
     }
+}
+
+/// How many runs there are, and where each begins behind the last and how long it is, in at most `max_bytes`.
+fn list(base: i64, runs: &Runs, range: &Range<i64>, max_bytes: usize) -> Option<(u64, Vec<u8>)> {
+    // Each takes two bytes at least. To count them is quick.
+    let mut most = max_bytes / 2;
+    for (_, count) in runs.starts(range.clone()) {
+        most = most.checked_sub(count)?;
+    }
+    let mut list = Writer::default();
+    let (mut count, mut last) = (0, base);
+    for run in runs.within(range.clone()) {
+        list.distance(last, run.start);
+        list.distance(run.start, run.end);
+        last = run.end;
+        count += 1;
+        if list.0.len() > max_bytes {
+            return None;
+        }
+    }
+    Some((count, list.0))
 }
 
 const EMPTY: u8 = 0;
@@ -187,38 +195,39 @@ impl<'a> Reader<'a> {
         Some(bytes)
     }
 
-    pub(super) fn runs(&mut self, base: i64) -> Option<Runs> {
-        let mut runs = Runs::new();
+    /// Reads offsets of a range, and takes them into a set, or out of it where they are in it.
+    pub(super) fn runs(&mut self, range: Range<i64>, runs: &mut Runs) -> Option<()> {
         match self.byte()? {
             EMPTY => {}
             LIST => {
-                let mut last = base;
+                let mut last = range.start;
                 for index in 0..self.number()? {
                     let start = self.distance(last)?;
                     let end = self.distance(start)?;
                     // Runs have a length, and do not touch the one before.
-                    if end == start || (index > 0 && start == last) {
+                    if end == start || end > range.end || (index > 0 && start == last) {
                         return None;
                     }
-                    runs.push(start..end);
+                    runs.toggle_range(start..end);
                     last = end;
                 }
             }
             BITMAP => {
-                let first = self.distance(base)?;
-                let length = usize::try_from(self.number()?).ok()?;
-                let bits = self.bytes(length)?.iter().enumerate().flat_map(|(at, byte)| {
-                    (0..8)
-                        .filter(move |bit| byte & (1 << bit) != 0)
-                        .map(move |bit| at as u64 * 8 + bit)
-                });
-                for bit in bits {
-                    runs.insert(first.checked_add_unsigned(bit).filter(|it| *it < i64::MAX)?);
+                let first = (range.start >> 6).checked_add_unsigned(self.number()?)?;
+                for index in 0..self.number()? {
+                    let at = first.checked_add_unsigned(index)?;
+                    let word = u64::from_le_bytes(self.bytes(8)?.try_into().ok()?);
+                    let start = at.checked_mul(64)?;
+                    let end = start.checked_add(64 - i64::from(word.leading_zeros()))?;
+                    if word != 0 && end > range.end {
+                        return None;
+                    }
+                    runs.toggle_word(at, word);
                 }
             }
             _ => return None,
         }
-        Some(runs)
+        Some(())
     }
 }
 
@@ -249,18 +258,29 @@ mod tests {
         }
 
         #[test]
-        fn sets_come_back(offsets in proptest::collection::btree_set(0..5000i64, 0..400), base in 0..1i64) {
-            let runs: Runs = offsets.into_iter().collect();
+        fn sets_come_back(
+            offsets in proptest::collection::btree_set(0..3000i64, 0..800),
+            base in 0..200i64,
+            end in 200..3000i64,
+        ) {
+            let mut runs: Runs = offsets.into_iter().collect();
             let mut writer = Writer::default();
-            prop_assert!(writer.runs(base, runs.iter(), 10_000));
-            let mut reader = Reader(&writer.0);
-            prop_assert_eq!(reader.runs(base), Some(runs));
+            prop_assert!(writer.runs(base, &runs, base..end, usize::MAX));
+            let (mut reader, mut read) = (Reader(&writer.0), Runs::new());
+            prop_assert_eq!(reader.runs(base..end, &mut read), Some(()));
             prop_assert!(reader.0.is_empty());
+            runs.remove_range(i64::MIN..base);
+            runs.remove_range(end..i64::MAX);
+            prop_assert_eq!(&read, &runs);
+            // Once more, and it is gone.
+            prop_assert_eq!(Reader(&writer.0).runs(base..end, &mut read), Some(()));
+            prop_assert!(read.is_empty());
+            prop_assert!(!Writer::default().runs(base, &runs, base..end, 0) || runs.is_empty());
         }
 
         #[test]
         fn any_bytes_are_read_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..60), base in any::<i64>()) {
-            let _ = Reader(&bytes).runs(base);
+            let _ = Reader(&bytes).runs(base..i64::MAX, &mut Runs::new());
         }
     }
 }
