@@ -35,7 +35,13 @@ fn client(kafka: &str) -> ClientConfig {
 }
 
 /// Makes a topic and fills it.
-pub(crate) fn fill(kafka: &str, topic: &str, records: u64, size: usize, progress: impl Fn(u64)) -> Result<()> {
+pub(crate) fn fill(
+    kafka: &str,
+    topic: &str,
+    records: u64,
+    size: usize,
+    progress: impl Fn(u64),
+) -> Result<()> {
     let runtime = tokio::runtime::Runtime::new()?;
     runtime.block_on(async {
         let admin: AdminClient<DefaultClientContext> = client(kafka).create()?;
@@ -55,7 +61,8 @@ pub(crate) fn fill(kafka: &str, topic: &str, records: u64, size: usize, progress
     for index in 0..records {
         let partition = i32::try_from(index % 3)?;
         let key = (index % 1000).to_string();
-        let mut sent = producer.send(BaseRecord::to(topic).partition(partition).key(&key).payload(&payload));
+        let mut sent =
+            producer.send(BaseRecord::to(topic).partition(partition).key(&key).payload(&payload));
         while let Err((_, record)) = sent {
             std::thread::sleep(Duration::from_millis(1));
             sent = producer.send(record);
@@ -137,7 +144,9 @@ pub(crate) fn batch(work: &Work) -> Result<Measured> {
 pub(crate) fn redrive(work: &Work) -> Result<Measured> {
     let config = Config::new(format!("{}-{}", work.topic, now()))
         .with_kafka("bootstrap.servers", &work.kafka)
-        .with_flow(FlowConfig::new(Flow::new(work.topic.as_str())).with_concurrency(work.concurrency));
+        .with_flow(
+            FlowConfig::new(Flow::new(work.topic.as_str())).with_concurrency(work.concurrency),
+        );
     let config = Config { state_topic: Some(format!("{}.group.redrive", work.topic)), ..config };
     let count = Arc::new(AtomicU64::new(0));
     let watch: Arc<Mutex<Option<Watch>>> = Arc::default();
@@ -148,20 +157,21 @@ pub(crate) fn redrive(work: &Work) -> Result<Measured> {
         let (watch, measured_in) = (Arc::clone(&watch), Arc::clone(&measured));
         let consumer = Consumer::new(config);
         let handle = consumer.handle();
-        let consumer = consumer.with_handler(work.topic.as_str(), move |record: Record, _: RunContext| {
-            std::hint::black_box(record.value().map_or(0, <[u8]>::len));
-            let done = count.fetch_add(1, Ordering::Relaxed) + 1;
-            if done == 1 {
-                *watch.lock().unwrap_or_else(PoisonError::into_inner) = Some(Watch::start());
-            }
-            if done == records {
-                let watch = watch.lock().unwrap_or_else(PoisonError::into_inner);
-                let mut measured = measured_in.lock().unwrap_or_else(PoisonError::into_inner);
-                *measured = watch.as_ref().map(|it| it.stop(records));
-                handle.stop();
-            }
-            async {}
-        });
+        let consumer =
+            consumer.with_handler(work.topic.as_str(), move |record: Record, _: RunContext| {
+                std::hint::black_box(record.value().map_or(0, <[u8]>::len));
+                let done = count.fetch_add(1, Ordering::Relaxed) + 1;
+                if done == 1 {
+                    *watch.lock().unwrap_or_else(PoisonError::into_inner) = Some(Watch::start());
+                }
+                if done == records {
+                    let watch = watch.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut measured = measured_in.lock().unwrap_or_else(PoisonError::into_inner);
+                    *measured = watch.as_ref().map(|it| it.stop(records));
+                    handle.stop();
+                }
+                async {}
+            });
         consumer.run().await
     })?;
     let measured = *measured.lock().unwrap_or_else(PoisonError::into_inner);

@@ -77,7 +77,12 @@ fn main() -> Result<()> {
     }
     match (args.engine, args.topic.clone()) {
         (Some(engine), Some(topic)) => {
-            let work = Work { kafka: args.kafka, topic, records: args.records, concurrency: args.concurrency };
+            let work = Work {
+                kafka: args.kafka,
+                topic,
+                records: args.records,
+                concurrency: args.concurrency,
+            };
             let measured = match engine {
                 Engine::Poll => engines::poll(&work)?,
                 Engine::Batch => engines::batch(&work)?,
@@ -110,8 +115,16 @@ fn compare(args: &Args) -> Result<()> {
     }
     bar.finish_and_clear();
     let mut out = std::io::stdout().lock();
-    writeln!(out, "{} records of {} bytes, {} rounds, concurrency {}", args.records, args.size, args.rounds, args.concurrency)?;
-    writeln!(out, "{:12} {:>12} {:>18} {:>10} {:>10}", "engine", "records/s", "CPU ns/record", "spread", "RSS MiB")?;
+    writeln!(
+        out,
+        "{} records of {} bytes, {} rounds, concurrency {}",
+        args.records, args.size, args.rounds, args.concurrency
+    )?;
+    writeln!(
+        out,
+        "{:12} {:>12} {:>18} {:>10} {:>10}",
+        "engine", "records/s", "CPU ns/record", "spread", "RSS MiB"
+    )?;
     let batch = measure::median(&all[1], Measured::cpu_nanos);
     for (engine, measured) in Engine::ALL.iter().zip(&all) {
         let cpu = measure::median(measured, Measured::cpu_nanos);
@@ -127,7 +140,12 @@ fn compare(args: &Args) -> Result<()> {
         )?;
     }
     let rate = |index: usize| measure::median(&all[index], Measured::rate);
-    writeln!(out, "redrive / poll loop {:.2}, redrive / batch read {:.2} (records per second)", rate(2) / rate(0), rate(2) / rate(1))?;
+    writeln!(
+        out,
+        "redrive / poll loop {:.2}, redrive / batch read {:.2} (records per second)",
+        rate(2) / rate(0),
+        rate(2) / rate(1)
+    )?;
     Ok(())
 }
 

@@ -76,7 +76,8 @@ impl Measured {
 
     pub(crate) fn from_json(text: &[u8]) -> Result<Self> {
         let value: Value = serde_json::from_slice(text)?;
-        let number = |key: &str| value.get(key).and_then(Value::as_u64).context("a number is missing");
+        let number =
+            |key: &str| value.get(key).and_then(Value::as_u64).context("a number is missing");
         Ok(Self {
             records: number("records")?,
             took: Duration::from_nanos(number("took")?),

@@ -675,6 +675,7 @@ mod round_trips {
                 Reading {
                     state: state.clone(),
                     due: Due::At(due),
+                    is_dated: true,
                     origin: Some(origin),
                     produced_at,
                     hop,
@@ -1293,4 +1294,23 @@ mod in_flight {
             now = due;
         }
     }
+}
+
+#[test]
+fn only_a_due_time_of_redrives_own_header_is_one_that_maps_may_speak_of() {
+    let tier = context(Place::Tier { index: 0, delay: Some(TIER_DELAY) }, Dialect::X);
+    let own = [Header::new("redrive-version", b"1"), Header::new("redrive-due", b"1800000000000")];
+    assert!(headers::read(&own, None, &tier).is_dated);
+    let foreign =
+        [Header::new("x-process-after", b"1800000000"), Header::new("x-retry-attempt", b"1")];
+    assert!(!headers::read(&foreign, None, &tier).is_dated);
+    // A foreign hop has put it off since.
+    let both = [
+        own.as_slice(),
+        &[Header::new("x-process-after", b"1900000000"), Header::new("x-retry-attempt", b"1")],
+    ]
+    .concat();
+    let reading = headers::read(&both, None, &tier);
+    assert_eq!(reading.due, Due::At(Timestamp::from_millis(1_900_000_000_000)));
+    assert!(!reading.is_dated);
 }

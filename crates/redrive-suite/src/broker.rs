@@ -53,7 +53,8 @@ impl Broker {
     /// It names none: tests are never skipped because of that.
     pub fn from_env() -> Result<Self> {
         let address = std::env::var("KAFKA");
-        let address = address.context("no broker: run this by `scripts/kafka with -- COMMAND`, or set KAFKA")?;
+        let address = address
+            .context("no broker: run this by `scripts/kafka with -- COMMAND`, or set KAFKA")?;
         Ok(Self { address })
     }
 
@@ -76,7 +77,11 @@ impl Broker {
     /// # Errors
     ///
     /// The broker does not make them.
-    pub async fn make_topics(&self, topics: &[(&str, i32)], settings: &[(&str, &str)]) -> Result<()> {
+    pub async fn make_topics(
+        &self,
+        topics: &[(&str, i32)],
+        settings: &[(&str, &str)],
+    ) -> Result<()> {
         let admin: AdminClient<DefaultClientContext> = self.client().create()?;
         let made: Vec<_> = topics
             .iter()
@@ -112,7 +117,8 @@ impl Broker {
     pub fn produce(&self, topic: &str, partitions: i32, values: &[(String, String)]) -> Result<()> {
         let producer = self.producer()?;
         for (index, (key, value)) in (0i32..).zip(values) {
-            let record = BaseRecord::to(topic).key(key).payload(value).partition(index % partitions);
+            let record =
+                BaseRecord::to(topic).key(key).payload(value).partition(index % partitions);
             let mut sent = producer.send(record);
             while let Err((KafkaError::MessageProduction(_), record)) = sent {
                 std::thread::sleep(Duration::from_millis(5));
@@ -173,7 +179,12 @@ impl Broker {
     /// # Errors
     ///
     /// The broker does not answer.
-    pub fn committed(&self, group: &str, topic: &str, partitions: i32) -> Result<Vec<(Option<i64>, String)>> {
+    pub fn committed(
+        &self,
+        group: &str,
+        topic: &str,
+        partitions: i32,
+    ) -> Result<Vec<(Option<i64>, String)>> {
         let mut config = self.client();
         config.set("group.id", group);
         let consumer: BaseConsumer = config.create()?;

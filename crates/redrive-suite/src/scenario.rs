@@ -237,11 +237,18 @@ impl Scenario {
         // Some are there before the members are, and some come while they work.
         let (first, rest) = values.split_at(values.len() / 4);
         broker.produce(&name, PARTITIONS, first)?;
-        let mut members = Members { program, config, directory: directory.clone(), running: Vec::new(), started: 0 };
+        let mut members = Members {
+            program,
+            config,
+            directory: directory.clone(),
+            running: Vec::new(),
+            started: 0,
+        };
         for _ in 0..self.members {
             members.add()?;
         }
-        let pieces = rest.chunks(rest.len().div_ceil(10).max(1)).map(<[_]>::to_vec).collect::<Vec<_>>();
+        let pieces =
+            rest.chunks(rest.len().div_ceil(10).max(1)).map(<[_]>::to_vec).collect::<Vec<_>>();
         let producer = {
             let (broker, topic) = (broker.clone(), name.clone());
             std::thread::spawn(move || -> Result<()> {
@@ -275,7 +282,11 @@ impl Scenario {
         }
         // Whatever was still under way when the last one ended would show up twice.
         let after = self.count(broker, &directory, dead_letters, &tasks)?;
-        let report = Report { lost: report.lost.max(after.lost), took: began.elapsed().as_millis(), ..after };
+        let report = Report {
+            lost: report.lost.max(after.lost),
+            took: began.elapsed().as_millis(),
+            ..after
+        };
         if report.is_kept() {
             std::fs::remove_dir_all(&directory)?;
         }

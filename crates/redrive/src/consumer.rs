@@ -187,7 +187,12 @@ impl Consumer {
     }
 
     /// Tells of topics that a group has read and no flow names any more. A topic that cannot be looked at is not told of.
-    async fn tell_left_behind(&self, admin: Arc<Admin>, groups: BTreeSet<String>, needed: Vec<Needed>) {
+    async fn tell_left_behind(
+        &self,
+        admin: Arc<Admin>,
+        groups: BTreeSet<String>,
+        needed: Vec<Needed>,
+    ) {
         let looked = tokio::task::spawn_blocking(move || {
             admin.left_behind(&groups, |topic| needed.iter().any(|it| *it.topic == *topic))
         });
@@ -206,7 +211,8 @@ impl Consumer {
                 return Err(RunError::NoHandler(topic.to_string()));
             }
             if flow.ordering == Ordered::Key {
-                let message = format!("the flow of {topic} has `ordering: key`, which is not there yet");
+                let message =
+                    format!("the flow of {topic} has `ordering: key`, which is not there yet");
                 return Err(RunError::Unsupported(message));
             }
         }
@@ -249,9 +255,8 @@ impl Consumer {
         needed: &[Needed],
     ) -> Result<BTreeMap<Arc<str>, Facts>, RunError> {
         let mut found = admin.look(needed).await?;
-        let is_missing = |it: &&Needed, found: &BTreeMap<Arc<str>, Facts>| {
-            !found.contains_key(&it.topic)
-        };
+        let is_missing =
+            |it: &&Needed, found: &BTreeMap<Arc<str>, Facts>| !found.contains_key(&it.topic);
         if self.makes_topics {
             let missing: Vec<_> = needed
                 .iter()
@@ -262,8 +267,11 @@ impl Consumer {
                 found = admin.look(needed).await?;
             }
         }
-        let missing: Vec<_> =
-            needed.iter().filter(|it| is_missing(it, &found)).map(|it| it.topic.to_string()).collect();
+        let missing: Vec<_> = needed
+            .iter()
+            .filter(|it| is_missing(it, &found))
+            .map(|it| it.topic.to_string())
+            .collect();
         if !missing.is_empty() {
             return Err(RunError::MissingTopics(missing));
         }
@@ -427,7 +435,8 @@ impl Setup<'_> {
 
     fn plan(&self, flow: &FlowConfig) -> FlowPlan {
         let draining: Vec<Arc<str>> = flow.draining.iter().map(|it| it.as_str().into()).collect();
-        let names = Names { group: Arc::clone(&self.group), source: Arc::clone(flow.flow.source()) };
+        let names =
+            Names { group: Arc::clone(&self.group), source: Arc::clone(flow.flow.source()) };
         FlowPlan {
             flow: flow.flow.clone(),
             names: Arc::new(names),
@@ -486,7 +495,10 @@ fn slots(flow: &FlowConfig) -> Slots {
     }
 }
 
-fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<thread::JoinHandle<()>, RunError> {
+fn spawn(
+    name: &str,
+    run: impl FnOnce() + Send + 'static,
+) -> Result<thread::JoinHandle<()>, RunError> {
     let thread = thread::Builder::new().name(name.to_owned()).spawn(run);
     thread.map_err(|error| RunError::Fatal(format!("a thread could not be started: {error}")))
 }

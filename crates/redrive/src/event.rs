@@ -205,7 +205,11 @@ impl Event {
             Event::RunsAgain { .. } | Event::Foreign(_) => Level::Debug,
             Event::Assigned { .. } | Event::Retries { .. } => Level::Info,
             Event::Revoked { is_lost, .. } => {
-                if *is_lost { Level::Warning } else { Level::Info }
+                if *is_lost {
+                    Level::Warning
+                } else {
+                    Level::Info
+                }
             }
             Event::Dropped { .. }
             | Event::DeadLettered { .. }
@@ -235,7 +239,10 @@ impl fmt::Display for Event {
                 write!(f, "{topic}/{partition} is given back")
             }
             Event::Revoked { topic, partition, is_lost: true } => {
-                write!(f, "{topic}/{partition} is lost: what was not committed runs again elsewhere")
+                write!(
+                    f,
+                    "{topic}/{partition} is lost: what was not committed runs again elsewhere"
+                )
             }
             Event::RunsAgain { spot, error, wait } => {
                 write!(f, "{spot} failed and runs again in {wait:?}: {error}")
@@ -267,10 +274,15 @@ impl fmt::Display for Event {
             }
             Event::Lost { topic, partition, offsets } => {
                 let (first, last) = (offsets.start, offsets.end - 1);
-                write!(f, "{topic}/{partition} lost offsets {first} to {last} before they were settled")
+                write!(
+                    f,
+                    "{topic}/{partition} lost offsets {first} to {last} before they were settled"
+                )
             }
             Event::Foreign(spot) => write!(f, "{spot} belongs to another group"),
-            Event::Unreadable { spot, header } => write!(f, "the header {header} of {spot} cannot be read"),
+            Event::Unreadable { spot, header } => {
+                write!(f, "the header {header} of {spot} cannot be read")
+            }
             Event::Truncated { topic, partition, position, end } => write!(
                 f,
                 "{topic}/{partition} ends at {end}, before the group's position {position}: it is read from its beginning"

@@ -51,9 +51,9 @@ impl Record {
     }
 
     /// The same record in memory of its own, so that it can be kept without its neighbours.
-    pub(crate) fn kept(&self) -> Self {
+    pub(crate) fn into_kept(self) -> Self {
         let Body::Fetched(message) = &self.0.body else {
-            return self.clone();
+            return self;
         };
         let mut bytes = Vec::with_capacity(self.payload_bytes());
         let mut push = |part: &[u8]| {

@@ -95,12 +95,16 @@ impl Admin {
     }
 
     /// What these topics look like; those that are not there are left out.
-    pub(crate) async fn look(&self, topics: &[Needed]) -> Result<BTreeMap<Arc<str>, Facts>, KafkaError> {
+    pub(crate) async fn look(
+        &self,
+        topics: &[Needed],
+    ) -> Result<BTreeMap<Arc<str>, Facts>, KafkaError> {
         let metadata = self.0.inner().fetch_metadata(None, ANSWER)?;
         let mut found: BTreeMap<Arc<str>, Facts> = BTreeMap::new();
         for needed in topics {
             let own = metadata.topics().iter().find(|it| it.name() == &*needed.topic);
-            if let Some(own) = own.filter(|it| it.error().is_none() && !it.partitions().is_empty()) {
+            if let Some(own) = own.filter(|it| it.error().is_none() && !it.partitions().is_empty())
+            {
                 let partitions = i32::try_from(own.partitions().len()).unwrap_or(i32::MAX);
                 found.insert(Arc::clone(&needed.topic), Facts { partitions, ..Facts::default() });
             }
@@ -137,11 +141,13 @@ impl Admin {
             .map(|(needed, settings)| {
                 let source = needed.source.as_ref().and_then(|it| found.get(it));
                 let partitions = source.map_or(1, |it| it.partitions);
-                let topic = NewTopic::new(&needed.topic, partitions, TopicReplication::Fixed(replicas));
+                let topic =
+                    NewTopic::new(&needed.topic, partitions, TopicReplication::Fixed(replicas));
                 settings.iter().fold(topic, |topic, (key, value)| topic.set(key, value))
             })
             .collect();
-        let options = AdminOptions::new().request_timeout(Some(ANSWER)).operation_timeout(Some(ANSWER));
+        let options =
+            AdminOptions::new().request_timeout(Some(ANSWER)).operation_timeout(Some(ANSWER));
         for result in self.0.create_topics(&topics, &options).await? {
             match result {
                 Ok(_) | Err((_, RDKafkaErrorCode::TopicAlreadyExists)) => {}

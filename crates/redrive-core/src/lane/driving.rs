@@ -7,9 +7,20 @@ use crate::time::Timestamp;
 const LEAST_METADATA_CHARS: usize = 64;
 
 impl<P: Clone, H: Clone> Lane<P, H> {
-    /// How many records are ready and have no slot.
+    /// Sets what makes a payload fit for being kept while its record waits, such as copying it out of a larger buffer.
+    #[must_use]
+    pub fn keeping_by(mut self, to_keep: fn(P) -> P) -> Self {
+        self.waiting.keep_by(to_keep);
+        self
+    }
+
+    /// How many records could run and have no slot, those whose wait in place is over included.
     pub fn ready(&self) -> usize {
-        if self.phase == Phase::Open { self.ready.len() } else { 0 }
+        if self.phase != Phase::Open {
+            return 0;
+        }
+        let overdue = self.timers.range(..=(self.looked_at, i64::MAX)).count();
+        self.ready.len() + overdue
     }
 
     /// A record that runs, or whose run is over and which is not settled, with its runs in place.

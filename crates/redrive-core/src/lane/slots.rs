@@ -25,6 +25,8 @@ pub struct Slots {
     wanting: [usize; 2],
     /// With a single slot the classes take turns.
     last: Class,
+    /// How many records may start before somebody else's turn.
+    granted: usize,
     rate: Option<Rate>,
     breaker: Option<Breaker>,
 }
@@ -40,6 +42,7 @@ impl Slots {
             running: [0; 2],
             wanting: [0; 2],
             last: Class::Retry,
+            granted: usize::MAX,
             rate: None,
             breaker: None,
         }
@@ -95,9 +98,15 @@ impl Slots {
         *wanting = (*wanting + after).saturating_sub(before);
     }
 
+    /// Lets lanes start at most so many records from now on. Whoever drives several lanes shares the slots out by this, so that
+    /// one that always has something ready does not take them all.
+    pub fn grant(&mut self, starts: usize) {
+        self.granted = starts;
+    }
+
     /// Takes a slot, if it is this class's turn.
     pub(super) fn take(&mut self, class: Class, now: Timestamp) -> bool {
-        if self.running() >= self.total || !self.is_turn(class) {
+        if self.granted == 0 || self.running() >= self.total || !self.is_turn(class) {
             return false;
         }
         if self.breaker.as_ref().is_some_and(|it| !it.may_start(now)) {
@@ -106,6 +115,7 @@ impl Slots {
         if class == Class::Retry && !self.rate.as_mut().is_none_or(|rate| rate.take(now)) {
             return false;
         }
+        self.granted = self.granted.saturating_sub(1);
         self.running[index(class)] += 1;
         self.last = class;
         if let Some(breaker) = &mut self.breaker {
@@ -209,6 +219,15 @@ mod tests {
     /// Takes slots for `class` until there are no more.
     fn fill(slots: &mut Slots, class: Class) -> usize {
         std::iter::from_fn(|| slots.take(class, at(0)).then_some(())).count()
+    }
+
+    #[test]
+    fn no_more_start_than_were_granted() {
+        let mut slots = Slots::new(10);
+        slots.grant(3);
+        assert_eq!(fill(&mut slots, Class::Fresh), 3);
+        slots.grant(usize::MAX);
+        assert_eq!(fill(&mut slots, Class::Fresh), 7);
     }
 
     #[test]

@@ -28,6 +28,7 @@ pub(super) struct Waiting<P> {
     scan: Option<Scan>,
     index_limit: usize,
     byte_budget: usize,
+    to_keep: fn(P) -> P,
 }
 
 /// All records from a certain place in the order of waking on.
@@ -73,7 +74,13 @@ impl<P> Waiting<P> {
             scan: None,
             index_limit: index_limit.max(2),
             byte_budget,
+            to_keep: |payload| payload,
         }
+    }
+
+    /// What makes a payload fit for being kept.
+    pub(super) fn keep_by(&mut self, to_keep: fn(P) -> P) {
+        self.to_keep = to_keep;
     }
 
     /// Lets a record wait, with or without its payload. Returns the offsets that were folded away for it, itself perhaps
@@ -94,7 +101,13 @@ impl<P> Waiting<P> {
         if self.far.len() > self.index_limit { self.fold() } else { Vec::new() }
     }
 
-    fn keep(&mut self, key: Key, item: Item<P>) {
+    fn keep(&mut self, key: Key, mut item: Item<P>) {
+        // What would be dropped at once need not be made fit for keeping.
+        let is_full = self.kept_bytes + cost(&item) > self.byte_budget;
+        if is_full && self.kept.last_key_value().is_none_or(|(last, _)| *last < key) {
+            return;
+        }
+        item.payload = (self.to_keep)(item.payload);
         self.kept_bytes += cost(&item);
         self.kept.insert(key, item);
         self.keep_within(self.byte_budget);

@@ -81,7 +81,8 @@ mod tests {
 
     #[test]
     fn bytes_that_are_not_text_are_base64() {
-        let known = [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg==")];
+        let known =
+            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg==")];
         for (bytes, text) in known {
             assert_eq!(base64(bytes.as_bytes()), text);
         }

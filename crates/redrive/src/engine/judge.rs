@@ -79,13 +79,19 @@ impl Judge<'_> {
                     overall: verdict.state.overall,
                     due,
                 };
-                (Next::Publish(self.outgoing(to, role, record, &verdict.state, failed, stop)), event)
+                (
+                    Next::Publish(self.outgoing(to, role, record, &verdict.state, failed, stop)),
+                    event,
+                )
             }
             Action::DeadLetter { topic, reason } => {
                 let stop = Stop::DeadLetter { reason, follows: None };
                 let to = Arc::clone(topic);
                 let event = Event::DeadLettered { spot, error: Some(error), reason };
-                (Next::Publish(self.outgoing(to, role, record, &verdict.state, failed, stop)), event)
+                (
+                    Next::Publish(self.outgoing(to, role, record, &verdict.state, failed, stop)),
+                    event,
+                )
             }
             Action::Drop { reason } => (Next::Settle, Event::Dropped { spot, error, reason }),
             Action::Stop { exit: ends, .. } => {
@@ -99,7 +105,12 @@ impl Judge<'_> {
     }
 
     /// The outgoing record of a hop.
-    pub(super) fn hop(&self, role: Role, record: &Record, hop: Hop<Arc<Outgoing>>) -> Arc<Outgoing> {
+    pub(super) fn hop(
+        &self,
+        role: Role,
+        record: &Record,
+        hop: Hop<Arc<Outgoing>>,
+    ) -> Arc<Outgoing> {
         match hop {
             Hop::Verdict(outgoing) => outgoing,
             Hop::DeadLetter(reason) => self.dead_letter(role, record, reason),
@@ -109,7 +120,8 @@ impl Judge<'_> {
                 self.unchanged(Arc::clone(to), record)
             }
             Hop::Reappend => {
-                let topic = self.plan.stops.iter().map(|it| &it.topic).find(|it| ***it == *record.topic());
+                let topic =
+                    self.plan.stops.iter().map(|it| &it.topic).find(|it| ***it == *record.topic());
                 let topic = topic.map_or_else(|| record.topic().into(), Arc::clone);
                 Arc::new(Outgoing {
                     partition: Some(record.partition()),
@@ -208,10 +220,8 @@ pub(super) fn trimmed(outgoing: &Outgoing) -> Outgoing {
     const LONG: [&str; 3] = ["redrive-error-message", "redrive-error-detail", "redrive-response"];
     let is_long = |name: &[u8]| LONG.iter().any(|it| it.as_bytes() == name);
     let headers = outgoing.headers.iter().filter(|it| !is_long(&it.0)).cloned().collect();
-    let body = outgoing
-        .body
-        .as_ref()
-        .map(|it| Body { key: it.key.clone(), value: it.value.clone() });
+    let body =
+        outgoing.body.as_ref().map(|it| Body { key: it.key.clone(), value: it.value.clone() });
     Outgoing { topic: Arc::clone(&outgoing.topic), partition: outgoing.partition, headers, body }
 }
 

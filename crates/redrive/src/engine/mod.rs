@@ -29,8 +29,8 @@ use crate::kafka::queue::Queue;
 use crate::kafka::reread::{self, Rereader};
 use crate::kafka::state::StateTopic;
 use inbox::{Inbox, LaneKey, Latch, Letter, Letters, OwnLane, Published, Ran, Read};
-use judge::{Judge, spot, trimmed};
 pub(crate) use judge::Partitions;
+use judge::{Judge, spot, trimmed};
 use plan::{FlowPlan, Role};
 use run::{Runner, Start};
 
@@ -105,6 +105,9 @@ pub(crate) struct Engine {
     wakeups: BTreeSet<(Timestamp, u64)>,
     /// Lanes that something happened to.
     touched: BTreeSet<u64>,
+    /// Lanes with something ready, and the one that got slots last.
+    wanting: BTreeSet<u64>,
+    served: u64,
     starts: Vec<Start>,
     draws: u64,
     is_halted: bool,
@@ -139,6 +142,8 @@ impl Engine {
             lanes: BTreeMap::new(),
             wakeups: BTreeSet::new(),
             touched: BTreeSet::new(),
+            wanting: BTreeSet::new(),
+            served: 0,
             starts: Vec::new(),
             draws,
             is_halted: false,
@@ -222,7 +227,9 @@ impl Engine {
             Letter::Reread { lane, ticket, messages, end } => {
                 let role = self.role(lane);
                 for message in messages.into_iter().filter(|it| it.error().is_none()) {
-                    let item = self.plan.item(role, message).0;
+                    // Its neighbours were not asked for, and are not to be kept with it.
+                    let mut item = self.plan.item(role, message).0;
+                    item.payload = item.payload.into_kept();
                     self.feed(lane, |machine, slots| machine.refetched(item, now, slots));
                 }
                 match end {
@@ -231,7 +238,9 @@ impl Engine {
                         self.feed(lane, |machine, slots| machine.refetch_done(ticket, now, slots));
                     }
                     Some(false) => {
-                        self.feed(lane, |machine, slots| machine.refetch_failed(ticket, now, slots));
+                        self.feed(lane, |machine, slots| {
+                            machine.refetch_failed(ticket, now, slots)
+                        });
                     }
                 }
             }
@@ -293,13 +302,26 @@ impl Engine {
 
     /// Gives a lane something.
     fn feed(&mut self, lane: u64, input: impl FnOnce(&mut OwnLane, &mut Slots)) {
+        self.grant(lane);
         if let Some(held) = self.lanes.get_mut(&lane) {
             input(&mut held.machine, &mut self.slots);
             self.touched.insert(lane);
         }
     }
 
+    /// Lets a lane start its share of what can be started: slots that are free belong to all lanes with something ready.
+    fn grant(&mut self, lane: u64) {
+        let others = self.wanting.len() - usize::from(self.wanting.contains(&lane));
+        let starts = if others == 0 {
+            usize::MAX
+        } else {
+            (self.slots.total() - self.slots.running()) / (others + 1)
+        };
+        self.slots.grant(starts);
+    }
+
     fn remove(&mut self, lane: u64) {
+        self.wanting.remove(&lane);
         if let Some(held) = self.lanes.remove(&lane) {
             self.wakeups.extract_if(.., |it| it.1 == lane).for_each(drop);
             let unpublished = held.unpublished.len() as u64;
@@ -330,6 +352,7 @@ impl Engine {
 
     fn take_in(&mut self, lane: u64, messages: impl IntoIterator<Item = Message>, now: Timestamp) {
         let role = self.role(lane);
+        self.grant(lane);
         let Some(held) = self.lanes.get_mut(&lane) else {
             return;
         };
@@ -433,8 +456,10 @@ impl Engine {
         let judge = Judge { plan: &self.plan, partitions: &*self.tools.partitions, now };
         let outgoing = hop.map(|hop| judge.hop(role, &record, hop));
         let to = outgoing.as_ref().map_or_else(|| "".into(), |it| Arc::clone(&it.topic));
-        let is_too_large =
-            matches!(error, RDKafkaErrorCode::MessageSizeTooLarge | RDKafkaErrorCode::InvalidMessageSize);
+        let is_too_large = matches!(
+            error,
+            RDKafkaErrorCode::MessageSizeTooLarge | RDKafkaErrorCode::InvalidMessageSize
+        );
         if error != RDKafkaErrorCode::QueueFull {
             if held.unpublished.insert(offset) {
                 self.state.unpublished.fetch_add(1, Ordering::Relaxed);
@@ -464,7 +489,8 @@ impl Engine {
         let is_stop = next == Next::Stop;
         held.machine.redirected(offset, next, now, &mut self.slots);
         if is_stop {
-            let reason = format!("{} is too large for {to}, and nothing else takes it", spot(&record));
+            let reason =
+                format!("{} is too large for {to}, and nothing else takes it", spot(&record));
             self.set_stopped(Some(reason.clone()));
             self.tools.events.tell(&Event::Stopped { spot: spot(&record), error: reason });
             self.halt(now);
@@ -482,11 +508,16 @@ impl Engine {
                 if matches!(refusal, Refusal::TooLong) {
                     held.machine.shorten_metadata();
                 }
-                let (key, error) = (held.key, match refusal {
-                    Refusal::NotNow => None,
-                    Refusal::TooLong => Some("the metadata is too long for the broker".to_owned()),
-                    Refusal::Failed(error) => Some(error),
-                });
+                let (key, error) = (
+                    held.key,
+                    match refusal {
+                        Refusal::NotNow => None,
+                        Refusal::TooLong => {
+                            Some("the metadata is too long for the broker".to_owned())
+                        }
+                        Refusal::Failed(error) => Some(error),
+                    },
+                );
                 held.machine.commit_failed(now, &mut self.slots);
                 if let Some(error) = error {
                     let (topic, partition) = (self.topic(key), key.partition);
@@ -500,6 +531,7 @@ impl Engine {
     fn wake(&mut self, now: Timestamp) {
         while let Some((at, lane)) = self.wakeups.first().copied().filter(|it| it.0 <= now) {
             self.wakeups.remove(&(at, lane));
+            self.grant(lane);
             if let Some(held) = self.lanes.get_mut(&lane) {
                 held.wakeup = None;
                 held.machine.tick(now, &mut self.slots);
@@ -531,18 +563,24 @@ impl Engine {
         self.state.running.store(self.slots.running() as u64, Ordering::Relaxed);
     }
 
-    /// Slots that are free go to lanes with something ready.
+    /// Slots that are free go to lanes with something ready, to each in turn.
     fn share_slots(&mut self, now: Timestamp) {
-        if self.slots.running() >= self.slots.total() {
-            return;
-        }
-        for (lane, held) in &mut self.lanes {
-            if held.machine.ready() > 0 {
-                let before = self.slots.running();
+        let served = self.served;
+        let (before, after): (Vec<u64>, Vec<u64>) =
+            self.wanting.iter().partition(|it| **it <= served);
+        for lane in after.into_iter().chain(before) {
+            let free = self.slots.total() - self.slots.running();
+            if free == 0 {
+                return;
+            }
+            self.slots.grant((free / self.wanting.len().max(1)).max(1));
+            let running = self.slots.running();
+            if let Some(held) = self.lanes.get_mut(&lane) {
                 held.machine.tick(now, &mut self.slots);
-                if self.slots.running() > before {
-                    self.touched.insert(*lane);
-                }
+            }
+            if self.slots.running() > running {
+                self.served = lane;
+                self.touched.insert(lane);
             }
         }
     }
@@ -563,6 +601,11 @@ impl Engine {
 
     fn note_wakeup(&mut self, lane: u64, now: Timestamp) {
         if let Some(held) = self.lanes.get_mut(&lane) {
+            if held.machine.ready() > 0 {
+                self.wanting.insert(lane);
+            } else {
+                self.wanting.remove(&lane);
+            }
             let wakeup = held.machine.next_wakeup(now, &self.slots);
             if wakeup != held.wakeup {
                 if let Some(old) = held.wakeup {
@@ -574,7 +617,12 @@ impl Engine {
         }
     }
 
-    fn carry_out(&mut self, lane: u64, action: Action<crate::Record, Arc<Outgoing>>, now: Timestamp) {
+    fn carry_out(
+        &mut self,
+        lane: u64,
+        action: Action<crate::Record, Arc<Outgoing>>,
+        now: Timestamp,
+    ) {
         let role = self.role(lane);
         let Some(held) = self.lanes.get_mut(&lane) else {
             return;
@@ -631,7 +679,8 @@ impl Engine {
             Action::Pause => {
                 held.is_held_back = true;
                 held.is_cut_off = true;
-                if let Some(queue) = self.tools.groups.get(group).and_then(|it| it.queue.upgrade()) {
+                if let Some(queue) = self.tools.groups.get(group).and_then(|it| it.queue.upgrade())
+                {
                     queue.hold_back(topic, key.partition);
                 }
             }

@@ -75,7 +75,8 @@ impl FlowPlan {
             Role::Source if is_returned => Place::ReturnedToSource { topic: self.flow.source() },
             Role::Source => Place::Source,
             Role::Tier(index) => {
-                let tier = usize::try_from(index).ok().and_then(|it| self.flow.strategy().tiers().get(it));
+                let tier =
+                    usize::try_from(index).ok().and_then(|it| self.flow.strategy().tiers().get(it));
                 Place::Tier { index, delay: tier.and_then(|it| it.delay) }
             }
             Role::Retry => Place::Retry,
@@ -100,7 +101,11 @@ impl FlowPlan {
     }
 
     /// A message as the lane takes it, and the header that could not be read, if there was one.
-    pub(crate) fn item(&self, role: Role, message: Message) -> (Item<Record>, Option<&'static str>) {
+    pub(crate) fn item(
+        &self,
+        role: Role,
+        message: Message,
+    ) -> (Item<Record>, Option<&'static str>) {
         let offset = message.offset();
         let length = |it: Option<&[u8]>| it.map_or(0, <[u8]>::len);
         let body = length(message.key()) + length(message.value()) + PAYLOAD_OVERHEAD;
@@ -124,7 +129,9 @@ impl FlowPlan {
         let headers: Vec<_> = message
             .headers()
             .inspect(|it| header_bytes += it.0.len() + length(it.1))
-            .filter_map(|(name, value)| Some(Header { name: std::str::from_utf8(name).ok()?, value }))
+            .filter_map(|(name, value)| {
+                Some(Header { name: std::str::from_utf8(name).ok()?, value })
+            })
             .collect();
         let reading = self.read(role, &headers, message.value(), appended_at);
         let (due, fate) = match (reading.due, reading.owner) {

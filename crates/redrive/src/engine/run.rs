@@ -59,7 +59,8 @@ async fn run_chunk(
 ) {
     let mut done = Vec::with_capacity(chunk.len());
     for Start { lane, offset, record, context } in chunk {
-        let started = catch_unwind(AssertUnwindSafe(|| Arc::clone(&handler).start(record, context)));
+        let started =
+            catch_unwind(AssertUnwindSafe(|| Arc::clone(&handler).start(record, context)));
         let mut run = match started {
             Ok(run) => Guarded(run),
             Err(panic) => {
@@ -80,7 +81,13 @@ async fn run_chunk(
     }
 }
 
-async fn finish(run: Guarded, timeout: Option<Duration>, inbox: Arc<Inbox>, lane: u64, offset: i64) {
+async fn finish(
+    run: Guarded,
+    timeout: Option<Duration>,
+    inbox: Arc<Inbox>,
+    lane: u64,
+    offset: i64,
+) {
     let outcome = match timeout {
         None => run.await,
         Some(limit) => tokio::time::timeout(limit, run).await.unwrap_or_else(|_| {

@@ -57,7 +57,9 @@ impl Properties {
         );
         if config.get("group.protocol").is_some_and(|it| it.eq_ignore_ascii_case("consumer")) {
             // The broker's business then; librdkafka refuses to be told.
-            for key in ["partition.assignment.strategy", "session.timeout.ms", "heartbeat.interval.ms"] {
+            for key in
+                ["partition.assignment.strategy", "session.timeout.ms", "heartbeat.interval.ms"]
+            {
                 config.remove(key);
             }
         }
@@ -67,7 +69,11 @@ impl Properties {
     /// A consumer that reads what it is told to, and commits nothing.
     pub(crate) fn reader(&self, group: &str) -> ClientConfig {
         let mut config = self.client(
-            &[("fetch.queue.backoff.ms", "1"), ("fetch.wait.max.ms", "10"), ("socket.timeout.ms", "10000")],
+            &[
+                ("fetch.queue.backoff.ms", "1"),
+                ("fetch.wait.max.ms", "10"),
+                ("socket.timeout.ms", "10000"),
+            ],
             &[
                 ("group.id", group),
                 ("enable.auto.commit", "false"),
@@ -93,11 +99,7 @@ impl Properties {
                 ("message.max.bytes", "1000000000"),
                 ("message.timeout.ms", "60000"),
             ],
-            &[
-                ("acks", "all"),
-                ("enable.idempotence", "true"),
-                ("partitioner", "murmur2_random"),
-            ],
+            &[("acks", "all"), ("enable.idempotence", "true"), ("partitioner", "murmur2_random")],
         )
     }
 

@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rdkafka::{Offset, TopicPartitionList};
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext, RebalanceProtocol};
 use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::types::{RDKafkaErrorCode, RDKafkaRespErr};
+use rdkafka::{Offset, TopicPartitionList};
 use redrive_core::lane::{Assigned, Lane, LaneConfig};
 
 use super::client::{Properties, Told};
@@ -26,6 +26,7 @@ use super::state::{self, StateTopic};
 use crate::clock;
 use crate::engine::inbox::{Inbox, LaneKey, Latch, Letter, Read};
 use crate::event::{Event, Events};
+use crate::record::Record;
 
 /// How long the brokers may take to answer when partitions are assigned.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -149,9 +150,9 @@ impl Member {
 
     fn known(&self, list: &TopicPartitionList) -> Vec<(Arc<str>, i32)> {
         let elements = list.elements();
-        let known = elements
-            .iter()
-            .filter_map(|it| Some((Arc::clone(&self.subscribed(it.topic())?.topic), it.partition())));
+        let known = elements.iter().filter_map(|it| {
+            Some((Arc::clone(&self.subscribed(it.topic())?.topic), it.partition()))
+        });
         known.collect()
     }
 
@@ -192,7 +193,9 @@ impl Member {
             held.lanes.insert(at.clone(), lane.clone());
         }
         let list = |lanes: &mut dyn Iterator<Item = (&(Arc<str>, i32), &HeldLane)>| {
-            offsets::at_offsets(lanes.map(|((topic, partition), it)| (&**topic, *partition, it.position)))
+            offsets::at_offsets(
+                lanes.map(|((topic, partition), it)| (&**topic, *partition, it.position)),
+            )
         };
         let result = if is_incremental {
             consumer.incremental_assign(&list(&mut opened.iter().map(|it| (&it.0, &it.1))))
@@ -232,7 +235,8 @@ impl Member {
                 Ok(marks) => {
                     let blocks = blocks.get(&(at.0.to_string(), at.1));
                     opened.extend(
-                        self.make_lane(at, subscribed, found, marks, blocks).map(|it| (at.clone(), it)),
+                        self.make_lane(at, subscribed, found, marks, blocks)
+                            .map(|it| (at.clone(), it)),
                     );
                 }
                 Err(error) => self.events.tell(&Event::Unread {
@@ -272,7 +276,7 @@ impl Member {
             |id| blocks.get(&id).cloned(),
         );
         let machine = match made {
-            Ok(machine) => Box::new(machine),
+            Ok(machine) => Box::new(machine.keeping_by(Record::into_kept)),
             Err(error) => {
                 _ = self.pulse.fatal.set(format!("{}/{}: {error}", at.0, at.1));
                 return None;
@@ -351,8 +355,7 @@ impl Member {
             self.commits.forget(&numbers);
         } else {
             let is_stopping = self.pulse.is_stopping.load(Ordering::Acquire);
-            let limit =
-                if is_stopping { self.plan.shutdown_limit } else { self.plan.revoke_limit };
+            let limit = if is_stopping { self.plan.shutdown_limit } else { self.plan.revoke_limit };
             let latch = Latch::of(gone.len());
             each_inbox(&gone, |inbox, lanes| {
                 inbox.send(Letter::Drain { lanes, limit, latch: latch.clone() });
@@ -450,7 +453,9 @@ impl Group {
         };
         let committer = {
             let (consumer, commits) = (Arc::clone(&consumer), Arc::clone(&commits));
-            thread::Builder::new().name("redrive-commit".to_owned()).spawn(move || commits.run(&consumer))
+            thread::Builder::new()
+                .name("redrive-commit".to_owned())
+                .spawn(move || commits.run(&consumer))
         };
         let topics: Vec<_> = member.plan.topics.iter().map(|it| &*it.topic).collect();
         let subscribed = match (committer.as_ref(), consumer.subscribe(&topics)) {
@@ -519,7 +524,10 @@ fn poll(consumer: &BaseConsumer<Member>, queue: &Queue, pulse: &Pulse) {
 fn serve(consumer: &BaseConsumer<Member>) {
     while let Some(result) = consumer.poll(Duration::ZERO) {
         if let Err(error) = result {
-            let error = Event::Client { error: "the consumer has trouble".to_owned(), reason: error.to_string() };
+            let error = Event::Client {
+                error: "the consumer has trouble".to_owned(),
+                reason: error.to_string(),
+            };
             consumer.context().events.tell(&error);
         }
     }

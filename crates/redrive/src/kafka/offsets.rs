@@ -57,8 +57,7 @@ pub(crate) fn all_committed<C: ClientContext>(
     // SAFETY: what is made is destroyed here; the result belongs to the event, and is read before that goes.
     unsafe {
         let queue = sys::rd_kafka_queue_new(client.native_ptr());
-        let mut request =
-            sys::rd_kafka_ListConsumerGroupOffsets_new(group.as_ptr(), ptr::null());
+        let mut request = sys::rd_kafka_ListConsumerGroupOffsets_new(group.as_ptr(), ptr::null());
         sys::rd_kafka_ListConsumerGroupOffsets(
             client.native_ptr(),
             &raw mut request,

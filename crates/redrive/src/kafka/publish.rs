@@ -1,6 +1,9 @@
 //! Publishing: one idempotent producer whose calls never wait.
 
-#![expect(unsafe_code, reason = "the rdkafka crate copies the value, and takes only names that are UTF-8")]
+#![expect(
+    unsafe_code,
+    reason = "the rdkafka crate copies the value, and takes only names that are UTF-8"
+)]
 
 use std::ffi::CString;
 use std::ptr;
@@ -70,7 +73,8 @@ impl ProducerContext for Context {
     type DeliveryOpaque = Box<Pending>;
 
     fn delivery(&self, result: &DeliveryResult<'_>, pending: Box<Pending>) {
-        let code = |error: &KafkaError| error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Fail);
+        let code =
+            |error: &KafkaError| error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Fail);
         let result = result.as_ref().map(|_| ()).map_err(|(error, _)| code(error));
         pending.receipt.published(pending.ticket, result);
     }
@@ -94,8 +98,12 @@ impl Publisher {
         receipt: Arc<dyn Receipt>,
         ticket: (u64, i64),
     ) -> Result<(), RDKafkaErrorCode> {
-        let pending =
-            Box::new(Pending { receipt, ticket, _record: record.clone(), _outgoing: Arc::clone(&outgoing) });
+        let pending = Box::new(Pending {
+            receipt,
+            ticket,
+            _record: record.clone(),
+            _outgoing: Arc::clone(&outgoing),
+        });
         let (key, value) = match &outgoing.body {
             Some(body) => (body.key.as_deref(), body.value.as_deref()),
             None => {
@@ -118,9 +126,8 @@ impl Publisher {
         ];
         // SAFETY: everything that the parts point to is alive; the value stays alive in `pending`, which librdkafka gives
         // back with the delivery report. On success it owns the headers.
-        let error = unsafe {
-            sys::rd_kafka_produceva(self.client(), parts.as_mut_ptr(), parts.len())
-        };
+        let error =
+            unsafe { sys::rd_kafka_produceva(self.client(), parts.as_mut_ptr(), parts.len()) };
         if error.is_null() {
             std::mem::forget(headers);
             return Ok(());

@@ -71,12 +71,6 @@ impl Queue {
         }
     }
 
-    /// Wakes whoever waits in [`Queue::read`].
-    pub(super) fn wake(&self) {
-        // SAFETY: the queue is alive.
-        unsafe { sys::rd_kafka_queue_yield(self.raw.as_ptr()) };
-    }
-
     /// Reads what is there, at most a batch; if nothing is there, waits for it.
     ///
     /// A batch call would wait until the batch is full, so that the first message is waited for alone.

@@ -99,9 +99,8 @@ fn read(
         return Ok(());
     };
     let at = (&*request.topic, request.partition);
-    let assign = |offset: i64| {
-        consumer.assign(&offsets::at_offsets([(at.0, at.1, offset)])).map_err(drop)
-    };
+    let assign =
+        |offset: i64| consumer.assign(&offsets::at_offsets([(at.0, at.1, offset)])).map_err(drop);
     assign(first.start)?;
     let is_wanted = |offset: i64| ranges.iter().any(|it| it.contains(&offset));
     let until = Instant::now() + LIMIT;

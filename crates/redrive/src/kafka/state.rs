@@ -168,7 +168,9 @@ mod tests {
         let id = BlockId { stretch: 77, hash: u64::MAX };
         let key = write_key(("orders.retry-1_x", 12), id);
         assert_eq!(read_key(&key), Some(("orders.retry-1_x", 12, id)));
-        for other in ["", "map/", "map/orders/1/2", "map/orders/x/1/1", "map/orders/1/1/1/1", "close/a"] {
+        for other in
+            ["", "map/", "map/orders/1/2", "map/orders/x/1/1", "map/orders/1/1/1/1", "close/a"]
+        {
             assert_eq!(read_key(other), None, "{other}");
         }
     }
