@@ -300,6 +300,12 @@ impl Consumer {
             if let Some(reason) = machine.pulses.iter().find_map(|it| it.fatal.get()) {
                 return Err(RunError::Fatal(reason.clone()));
             }
+            if let Some(reason) = machine.told.fatal() {
+                return Err(RunError::Fatal(reason.to_owned()));
+            }
+            if machine.polls.iter().chain(&machine.engines).any(thread::JoinHandle::is_finished) {
+                return Err(RunError::Fatal("a thread ended by itself: see the log".to_owned()));
+            }
             for state in &machine.states {
                 if state.wants_exit.load(Ordering::Acquire) {
                     let stopped = state.stopped.lock().unwrap_or_else(PoisonError::into_inner);
@@ -329,6 +335,7 @@ struct Machine {
     pulses: Vec<Arc<Pulse>>,
     states: Vec<Arc<FlowState>>,
     publisher: Arc<Publisher>,
+    told: Told,
     limit: Duration,
 }
 
@@ -387,6 +394,7 @@ impl Setup<'_> {
             pulses: pulses.clone(),
             states: plans.iter().map(|_| Arc::default()).collect(),
             publisher: Arc::clone(&publisher),
+            told: self.told.clone(),
             limit: config.drain.shutdown,
         };
         let mut running = Vec::new();

@@ -685,7 +685,7 @@ impl Engine {
                 }
             }
             Action::Resume => held.is_held_back = false,
-            Action::Halted => {}
+            Action::Halted { .. } => {}
             Action::Drained => self.remove(lane),
             Action::Tell(told) => {
                 let (topic, partition) = at(topic);

@@ -115,11 +115,18 @@ pub(crate) struct Told {
     events: Events,
     /// Why nothing will ever work: wrong credentials.
     refused: Arc<OnceLock<String>>,
+    /// Why a client can go on no more.
+    fatal: Arc<OnceLock<String>>,
 }
 
 impl Told {
     pub(crate) fn new(events: Events) -> Self {
-        Self { events, refused: Arc::default() }
+        Self { events, refused: Arc::default(), fatal: Arc::default() }
+    }
+
+    /// Why a client can go on no more, and the process has to start anew.
+    pub(crate) fn fatal(&self) -> Option<&str> {
+        self.fatal.get().map(String::as_str)
     }
 
     /// Why the brokers do not let us in.
@@ -135,6 +142,9 @@ impl ClientContext for Told {
         use RDKafkaErrorCode as Code;
         if matches!(error.rdkafka_error_code(), Some(Code::Authentication | Code::SSL)) {
             _ = self.refused.set(reason.to_owned());
+        }
+        if error.rdkafka_error_code() == Some(Code::Fatal) {
+            _ = self.fatal.set(reason.to_owned());
         }
         self.events.tell(&Event::Client { error: error.to_string(), reason: reason.to_owned() });
     }

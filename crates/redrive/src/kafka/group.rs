@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rdkafka::bindings as sys;
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext, RebalanceProtocol};
@@ -640,8 +641,15 @@ fn end(consumer: Arc<BaseConsumer<Member>>, queue: Arc<Queue>) {
         drop(queue);
         drop(consumer);
     } else {
-        consumer.unsubscribe();
+        leave(&consumer);
         std::mem::forget(queue);
         std::mem::forget(consumer);
     }
+}
+
+/// Leaves the group, though the consumer stays.
+#[expect(unsafe_code, reason = "the rdkafka crate closes a consumer only when it is dropped")]
+fn leave(consumer: &BaseConsumer<Member>) {
+    // SAFETY: the client is alive, and a consumer that is closed may still be looked at.
+    unsafe { sys::rd_kafka_consumer_close(consumer.client().native_ptr()) };
 }
