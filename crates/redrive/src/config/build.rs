@@ -9,11 +9,12 @@ use redrive_core::headers::Dialect;
 use redrive_core::{Delayed, Flow, InMemory, Policy, Rule, Rules, Strategy, Then, Tier};
 
 use super::advice;
+use super::kafka::Kafka;
 use super::node::quoted;
 use super::problem::{Place, Problems, show_key};
 use super::raw::{
-    Kafka, MAX_ATTEMPTS, Ordering, RawConfig, RawDefault, RawDelayed, RawFlow, RawInMemory,
-    RawPolicy, RawRetry, RawTier, StrategyName,
+    MAX_ATTEMPTS, Ordering, RawConfig, RawDefault, RawDelayed, RawFlow, RawInMemory, RawPolicy,
+    RawRetry, RawTier, StrategyName,
 };
 use super::read::{At, Topic, topic_problem};
 use super::suggest::nearest;

@@ -12,6 +12,7 @@ mod duration;
 mod env;
 mod foreign;
 mod json;
+mod kafka;
 mod node;
 mod problem;
 mod raw;
@@ -27,9 +28,10 @@ use redrive_core::headers::Dialect;
 
 pub use duration::{DurationError, format_duration, parse_duration};
 pub use env::Lookup;
+pub use kafka::Kafka;
 pub use node::Position;
 pub use problem::{Problem, Severity};
-pub use raw::{DeadLetterFormat, Kafka, Ordering};
+pub use raw::{DeadLetterFormat, Ordering};
 pub use schema::{reference, schema};
 
 use node::Node;
