@@ -10,7 +10,7 @@ use rdkafka::error::KafkaError;
 use redrive_core::lane::{LaneConfig, Order, Slots};
 use tokio::sync::Notify;
 
-use crate::config::{Config, FlowConfig, Kafka, Ordering as Ordered};
+use crate::config::{Config, FlowConfig, Kafka, Ordering as Ordered, refused_properties};
 use crate::engine::inbox::{Inbox, Letter};
 use crate::engine::plan::{FlowPlan, Role};
 use crate::engine::{Engine, FlowState, GroupLink, Partitions, Tools};
@@ -45,6 +45,9 @@ pub enum RunError {
     /// The config asks for something that this version does not have.
     #[error("{0}")]
     Unsupported(String),
+    /// Properties for Kafka's client cannot be used.
+    #[error("these properties of `kafka` cannot be used: {}", .0.join("; "))]
+    BadProperties(Vec<String>),
     /// Topics are not there.
     #[error("these topics are missing: {}; make them, or let them be made", .0.join(", "))]
     MissingTopics(Vec<String>),
@@ -166,6 +169,11 @@ impl Consumer {
                 None => RunError::NoKafka,
             });
         };
+        // Before a client is made, which would show values that it refuses.
+        let refused = refused_properties(properties);
+        if !refused.is_empty() {
+            return Err(RunError::BadProperties(refused));
+        }
         let properties = Properties::new(properties);
         let group: Arc<str> = self.config.group.as_deref().ok_or(RunError::NoGroup)?.into();
         self.check()?;

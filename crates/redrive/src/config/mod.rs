@@ -29,6 +29,7 @@ use redrive_core::headers::Dialect;
 pub use duration::{DurationError, format_duration, parse_duration};
 pub use env::Lookup;
 pub use kafka::Kafka;
+pub(crate) use kafka::refused as refused_properties;
 pub use node::Position;
 pub use problem::{Problem, Severity};
 pub use raw::{DeadLetterFormat, Ordering};

@@ -357,6 +357,13 @@ mod reading {
             ("transactional.id", "transactional"),
             ("partitioner", "partition"),
             ("auto.offset.reset", "earliest"),
+            ("auto.commit.enable", "commits"),
+            ("auto.commit.interval.ms", "`commit_interval`"),
+            ("topic.partitioner", "partition"),
+            ("enable.partition.eof", "ends"),
+            ("enabled_events", "events"),
+            ("log.queue", "logs"),
+            ("rebalance_cb", "function"),
         ] {
             refused(
                 &format!(
@@ -369,13 +376,110 @@ mod reading {
     }
 
     #[test]
-    fn a_slip_in_a_property_is_a_warning_since_librdkafka_may_know_it() {
-        warned(
-            "kafka:\n  bootstrap.server: b\nflows: [{ topic: a }]",
-            "kafka.bootstrap.server @2:3",
-            &["did you mean `bootstrap.servers`?"],
+    fn a_property_that_librdkafka_does_not_have_is_refused_with_the_one_that_was_meant() {
+        for (property, words) in [
+            ("bootstrap.server", "did you mean `bootstrap.servers`?"),
+            ("sasl.mechansim", "did you mean `sasl.mechanism`?"),
+            ("sesion.timeout.ms", "did you mean `session.timeout.ms`?"),
+            ("Linger.ms", "did you mean `linger.ms`?"),
+            ("max.poll.records", "CONFIGURATION.md"),
+            ("some.new.property", "CONFIGURATION.md"),
+            ("ut_handle_ProduceResponse", "CONFIGURATION.md"),
+        ] {
+            refused(
+                &format!("kafka:\n  {property}: 5\nflows: [{{ topic: a }}]"),
+                &format!("kafka.{property} @2:3"),
+                &[&format!("librdkafka has no property `{property}`"), words],
+            );
+        }
+    }
+
+    #[test]
+    fn a_value_that_librdkafka_does_not_take_is_refused_with_its_rule() {
+        for (property, value, words) in [
+            ("linger.ms", "soon", &["whole number from 0 to 900000", "`soon`"][..]),
+            ("linger.ms", "900001", &["whole number from 0 to 900000", "`900001`"]),
+            ("linger.ms", "-1", &["whole number from 0 to 900000", "`-1`"]),
+            ("linger.ms", "''", &["whole number from 0 to 900000"]),
+            ("topic.message.timeout.ms", "-1", &["whole number from 0 to"]),
+            ("socket.keepalive.enable", "maybe", &["true or false", "`maybe`"]),
+            ("compression.type", "zip", &["no `compression.type` that is `zip`"]),
+            ("security.protocol", "tls", &["no `security.protocol` that is `tls`"]),
+            ("linger.ms", "${SECRET}", &["but is `${SECRET}`"]),
+            ("linger.ms", "${SECRET_NUMBER}000000", &["but is `${SECRET_NUMBER}000000`"]),
+        ] {
+            let column = property.len() + 5;
+            refused(
+                &format!("kafka:\n  {property}: {value}\nflows: [{{ topic: a }}]"),
+                &format!("kafka.{property} @2:{column}"),
+                words,
+            );
+        }
+    }
+
+    #[test]
+    fn properties_that_librdkafka_takes_are_taken() {
+        for property in [
+            "bootstrap.servers: b",
+            "linger.ms: 5",
+            "queued.max.messages.kbytes: 1024",
+            "topic.message.timeout.ms: 5",
+            "socket.keepalive.enable: true",
+            "security.protocol: SASL_SSL",
+            "sasl.mechanism: PLAIN",
+            "sasl.password: x",
+            "compression.type: zstd",
+            "client.id: ''",
+        ] {
+            valid(&format!("kafka: {{ {property} }}\nflows: [{{ topic: a }}]"));
+        }
+    }
+
+    #[test]
+    fn properties_of_java_are_refused_with_what_stands_for_them() {
+        for (property, words) in
+            [("ssl.truststore.location", "`ssl.ca.location`"), ("sasl.jaas.config", "SASL")]
+        {
+            refused(
+                &format!("kafka:\n  {property}: {FROM_ENV}\nflows: [{{ topic: a }}]"),
+                &format!("kafka.{property} @2:3"),
+                &["Java's client", words],
+            );
+        }
+    }
+
+    #[test]
+    fn properties_that_only_a_program_can_set_are_refused() {
+        for property in ["ssl_key", "interceptors", "default_topic_conf"] {
+            refused(
+                &format!("kafka:\n  {property}: x\nflows: [{{ topic: a }}]"),
+                &format!("kafka.{property} @2:3"),
+                &["cannot be set in a config"],
+            );
+        }
+    }
+
+    /// It would load whatever the file names.
+    #[test]
+    fn a_plugin_is_not_loaded_to_see_whether_it_can_be() {
+        valid("kafka: { plugin.library.paths: /no/such/library }\nflows: [{ topic: a }]");
+    }
+
+    #[test]
+    fn all_problems_of_the_properties_are_told_at_once() {
+        let loaded = yaml(
+            "kafka:\n  bootstrap.server: b\n  linger.ms: x\n  acks: 1\n  topic.acks: 1\n  debug: [a]\nflows: [{ topic: a }]",
         );
-        valid("kafka: { some.new.property: 5, bootstrap.servers: b }\nflows: [{ topic: a }]");
+        assert_eq!(
+            places(&loaded),
+            [
+                "error kafka.bootstrap.server @2:3",
+                "error kafka.linger.ms @3:14",
+                "error kafka.acks @4:3",
+                "error kafka.topic.acks @5:3",
+                "error kafka.debug @6:10",
+            ]
+        );
     }
 
     #[test]
