@@ -198,6 +198,10 @@ impl Consumer {
         if self.config.flows.is_empty() {
             return Err(RunError::NoFlow);
         }
+        if self.config.exactly_once {
+            let message = "`exactly_once: true` is not there yet: take it out";
+            return Err(RunError::Unsupported(message.to_owned()));
+        }
         for flow in &self.config.flows {
             let topic = flow.flow.source();
             if !self.handlers.contains_key(&**topic) {
@@ -250,6 +254,14 @@ impl Consumer {
         let is_missing = |it: &&Needed, found: &BTreeMap<Arc<str>, Facts>| {
             !found.contains_key(&it.topic)
         };
+        if let Some(it) =
+            needed.iter().find(|it| it.purpose == Purpose::Draining && is_missing(it, &found))
+        {
+            return Err(RunError::BadTopic(format!(
+                "the draining topic {} is not there: take it out of `draining`",
+                it.topic
+            )));
+        }
         if self.makes_topics {
             let missing: Vec<_> = needed
                 .iter()
@@ -445,6 +457,7 @@ impl Setup<'_> {
         let retention = self.facts.get(topic).and_then(|it| it.retention);
         LaneConfig {
             order,
+            byte_budget: usize::try_from(flow.payload_budget).unwrap_or(usize::MAX),
             commit_every: self.consumer.config.commit_interval,
             retention: retention.filter(|_| role != Role::Source),
             ..LaneConfig::new(kind, &*self.cluster)
@@ -467,11 +480,14 @@ impl Setup<'_> {
 }
 
 fn slots(flow: &FlowConfig) -> Slots {
-    let slots = Slots::new(usize::try_from(flow.concurrency).unwrap_or(usize::MAX));
-    match flow.retry_rate {
-        Some(rate) => slots.with_retry_rate(rate),
-        None => slots,
+    let mut slots = Slots::new(usize::try_from(flow.concurrency).unwrap_or(usize::MAX));
+    if let Some(rate) = flow.retry_rate {
+        slots = slots.with_retry_rate(rate);
     }
+    if let Some(breaker) = flow.breaker {
+        slots = slots.with_breaker(breaker.into());
+    }
+    slots
 }
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<thread::JoinHandle<()>, RunError> {

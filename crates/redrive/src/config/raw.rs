@@ -1,15 +1,18 @@
 //! The config as it is written: sections and keys, before names are derived and contradictions
 //! looked for. The comments here are the config reference.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use redrive_core::headers::Dialect;
+use redrive_core::lane::Counted;
 use redrive_core::{
     Backoff, Exponential, ExponentialRandom, HeaderMatch, Identifier, Kind, Linear, Match, On,
     Random, Then,
 };
 use serde_json::{Value as Json, json};
 
+use super::duration::format_duration;
 use super::kafka::Kafka;
 use super::node::{Node, Value};
 use super::problem::{Path, Place};
@@ -34,8 +37,16 @@ section! {
         "policy_sets" policy_sets: Named<At<Vec<At<RawPolicy>>>>, optional;
         /// What is consumed, one entry for each source topic.
         "flows" flows: Vec<At<RawFlow>>, required;
+        /// The compacted topic for progress that does not fit the metadata of a commit.
+        "state_topic" state_topic: Topic, default("`GROUP.redrive`");
+        /// How often progress is committed.
+        "commit_interval" commit_interval: CommitInterval, default("`1s`");
+        /// How long what is under way may take to end.
+        "drain" drain: RawDrain, default("`{ revoke: 5s, shutdown: 25s }`");
+        /// Whether a hop and the offset of its record are one transaction.
+        "exactly_once" exactly_once: bool, default("`false`");
     }
-    later "dangling", "draining", "exactly_once", "state_topic", "start", "admin", "relay";
+    later "dangling", "start", "admin", "relay";
 }
 
 section! {
@@ -45,6 +56,8 @@ section! {
         "topic" topic: Topic, required;
         /// What takes the records. Needed to run.
         "handler" handler: RawHandler, optional;
+        /// How long one run may take. Of an HTTP handler its own `timeout` counts, where it has one.
+        "timeout" timeout: RunTimeout, default("no limit");
         /// How many records of the flow run at the same time in one process.
         "concurrency" concurrency: Concurrency, default("16");
         /// What runs in order: nothing, the records of one partition, or those of one entity.
@@ -61,8 +74,13 @@ section! {
         "policies" policies: Vec<At<RawPolicy>>, optional;
         /// What to do about a retryable failure that no policy matches.
         "default" default: RawDefault, default("3 runs in place, 100 ms apart, then the retry topics, then the dead-letter topic");
+        /// Holds records back while the service behind is down. `{}` stands for its defaults.
+        "breaker" breaker: RawBreaker, default("none");
+        /// How many bytes of waiting records are kept in memory, for each partition. The others are
+        /// read again when they are due.
+        "payload_budget" payload_budget: Bytes, default("`64MiB`");
     }
-    later "schedule", "breaker", "entity", "priority", "on_dead_letter", "start", "relay";
+    later "schedule", "entity", "priority", "on_dead_letter", "start", "relay";
 }
 
 section! {
@@ -79,7 +97,34 @@ section! {
         /// Where to.
         "url" url: Url, required;
         /// How long one request may take.
-        "timeout" timeout: Duration, default("`30s`");
+        "timeout" timeout: Duration, default("the flow's `timeout`, else `30s`");
+    }
+}
+
+section! {
+    /// How long what is under way may take to end. What has not ended then runs again elsewhere.
+    struct RawDrain = "drain" {
+        /// When partitions go to another member.
+        "revoke" revoke: DrainLimit, default("`5s`");
+        /// When the process ends.
+        "shutdown" shutdown: DrainLimit, default("`25s`");
+    }
+}
+
+section! {
+    /// Holds records back while the service behind is down: one at a time is let through, as a probe,
+    /// until one succeeds. What fails meanwhile stays in its place and is not counted.
+    struct RawBreaker = "breaker" {
+        /// The share of runs that fail at which it opens: `50%` or `0.5`.
+        "failures" failures: FailureShare, default("`50%`");
+        /// The time whose runs are looked at.
+        "window" window: BreakerWindow, default("`30s`");
+        /// How many runs there must be in that time.
+        "minimum" minimum: MinimumRuns, default("20");
+        /// The failures that count: those where trying again could help, or all.
+        "count" count: Counted, default("`retryable`");
+        /// How long it waits before each probe.
+        "probe" probe: ProbeWait, default("`5s`");
     }
 }
 
@@ -102,8 +147,13 @@ section! {
         "max_elapsed" max_elapsed: Duration, default("no limit");
         /// How long a `Retry-After` may be where the policy's backoff has no maximum.
         "retry_after_max" retry_after_max: Duration, default("`1h`");
+        /// How many records of the retry topics are started a second at the most, in one process. It
+        /// spreads the catch-up after an outage.
+        "rate" rate: Rate, default("no limit");
+        /// Retry topics of earlier configs that still have records. They are read until they are taken
+        /// out here.
+        "draining" draining: Vec<At<Topic>>, optional;
     }
-    later "rate";
 }
 
 section! {
@@ -312,6 +362,20 @@ impl FromNode for Dialect {
     }
 }
 
+impl FromNode for Counted {
+    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+        reader.word(node, path, &[("retryable", Counted::Retryable), ("any", Counted::Any)])
+    }
+
+    fn schema(_: &mut Sections) -> Json {
+        words_schema(&["retryable", "any"])
+    }
+
+    fn describe() -> String {
+        "`retryable`, `any`".to_owned()
+    }
+}
+
 /// The most attempts of anything.
 pub(super) const MAX_ATTEMPTS: u32 = 10_000;
 
@@ -356,6 +420,131 @@ bounded! {
 bounded! {
     /// How many records run at the same time.
     Concurrency, 1..=100_000
+}
+bounded! {
+    /// How many retries are started a second.
+    Rate, 1..=1_000_000
+}
+bounded! {
+    /// How many runs a breaker wants to see.
+    MinimumRuns, 1..=1_000_000
+}
+
+/// A duration within bounds that the type knows.
+macro_rules! bounded_duration {
+    ($(#[$meta:meta])* $name:ident, $range:expr) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug)]
+        pub(super) struct $name(pub(super) Duration);
+
+        impl FromNode for $name {
+            fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+                duration_within(node, path, reader, &$range).map($name)
+            }
+
+            fn schema(sections: &mut Sections) -> Json {
+                Duration::schema(sections)
+            }
+
+            fn describe() -> String {
+                let (min, max) = bounds(&$range);
+                format!("duration from {min} to {max}")
+            }
+        }
+    };
+}
+
+const HOUR: Duration = Duration::from_hours(1);
+
+bounded_duration! {
+    /// How often progress is committed.
+    CommitInterval, Duration::from_millis(10)..=HOUR
+}
+bounded_duration! {
+    /// How long what is under way may take to end.
+    DrainLimit, Duration::ZERO..=HOUR
+}
+bounded_duration! {
+    /// How long one run may take.
+    RunTimeout, Duration::from_millis(1)..=24 * HOUR
+}
+bounded_duration! {
+    /// The time whose runs a breaker looks at.
+    BreakerWindow, Duration::from_secs(1)..=HOUR
+}
+bounded_duration! {
+    /// How long a breaker waits before each probe.
+    ProbeWait, Duration::from_millis(10)..=HOUR
+}
+
+fn bounds(range: &RangeInclusive<Duration>) -> (String, String) {
+    (format_duration(*range.start()), format_duration(*range.end()))
+}
+
+fn duration_within(
+    node: &Node,
+    path: &Path<'_>,
+    reader: &mut Reader<'_>,
+    range: &RangeInclusive<Duration>,
+) -> Option<Duration> {
+    let duration = Duration::read(node, path, reader)?;
+    if range.contains(&duration) {
+        return Some(duration);
+    }
+    let (min, max) = bounds(range);
+    let message = format!(
+        "`{}` should be from {min} to {max}, but is {}",
+        path.last_key(),
+        shown(node, path)
+    );
+    reader.error(node, path, message, "write a time within these bounds");
+    None
+}
+
+/// A number of bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bytes(pub(super) u64);
+
+impl Bytes {
+    const MAX: u64 = 1 << 40;
+    const UNITS: [(&'static str, u64); 3] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
+}
+
+impl FromNode for Bytes {
+    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+        let text = reader.scalar(node, path)?.text;
+        let unit =
+            Bytes::UNITS.iter().find_map(|(unit, size)| Some((text.strip_suffix(unit)?, *size)));
+        let (digits, size) = unit.unwrap_or((&text, 1));
+        let is_number = !digits.is_empty() && digits.bytes().all(|it| it.is_ascii_digit());
+        if !is_number {
+            let message = format!("{} is no number of bytes", shown(node, path));
+            reader.error(node, path, message, "write it like `512KiB`, `64MiB`, `1GiB` or `65536`");
+            return None;
+        }
+        let bytes = digits.parse::<u64>().ok().and_then(|it| it.checked_mul(size));
+        if let Some(bytes) = bytes.filter(|it| *it <= Bytes::MAX) {
+            return Some(Bytes(bytes));
+        }
+        let message = format!(
+            "`{}` should be at most 1024GiB, but is {}",
+            path.last_key(),
+            shown(node, path)
+        );
+        reader.error(node, path, message, "write a number within these bounds");
+        None
+    }
+
+    fn schema(_: &mut Sections) -> Json {
+        json!({ "anyOf": [
+            { "type": "integer", "minimum": 0, "maximum": Bytes::MAX },
+            { "type": "string", "pattern": r"^[0-9]+([KMG]iB)?$|\$\{" },
+        ] })
+    }
+
+    fn describe() -> String {
+        "number of bytes, such as `512KiB`".to_owned()
+    }
 }
 
 /// An address of a service.
@@ -478,7 +667,7 @@ impl<T: FromNode> FromNode for OneOrMany<T> {
 
 /// One HTTP status, or a range of them.
 #[derive(Clone, Debug)]
-pub(super) struct Statuses(std::ops::RangeInclusive<u16>);
+pub(super) struct Statuses(RangeInclusive<u16>);
 
 impl FromNode for Statuses {
     fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Option<Self> {
@@ -854,8 +1043,7 @@ fn starts_below(
 }
 
 fn compared(a: Duration, b: Duration) -> String {
-    let format = super::duration::format_duration;
-    format!("{} is more than {}", format(a), format(b))
+    format!("{} is more than {}", format_duration(a), format_duration(b))
 }
 
 /// A share, as `10%` or `0.1`.
@@ -864,23 +1052,7 @@ pub(super) struct Jitter(pub(super) f64);
 
 impl FromNode for Jitter {
     fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Option<Self> {
-        let text = reader.scalar(node, path)?.text;
-        let share = match text.strip_suffix('%') {
-            Some(percent) => decimal(percent).map(|it| it / 100.0),
-            None => decimal(&text),
-        };
-        if let Some(share) = share.filter(|it| *it <= 1.0) {
-            return Some(Jitter(share));
-        }
-        let message = format!("{} is no share from 0 to 1", shown(node, path));
-        let hint = match decimal(&text) {
-            Some(number) if number <= 100.0 && !is_filled_in(node) => {
-                format!("did you mean `{number}%`?")
-            }
-            _ => "write it like `10%` or `0.1`".to_owned(),
-        };
-        reader.error(node, path, message, &hint);
-        None
+        share(node, path, reader).map(Jitter)
     }
 
     fn schema(_: &mut Sections) -> Json {
@@ -892,6 +1064,57 @@ impl FromNode for Jitter {
 
     fn describe() -> String {
         "share".to_owned()
+    }
+}
+
+fn share(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Option<f64> {
+    let text = reader.scalar(node, path)?.text;
+    let share = match text.strip_suffix('%') {
+        Some(percent) => decimal(percent).map(|it| it / 100.0),
+        None => decimal(&text),
+    };
+    if let Some(share) = share.filter(|it| *it <= 1.0) {
+        return Some(share);
+    }
+    let message = format!("{} is no share from 0 to 1", shown(node, path));
+    let hint = match decimal(&text) {
+        Some(number) if number <= 100.0 && !is_filled_in(node) => {
+            format!("did you mean `{number}%`?")
+        }
+        _ => "write it like `10%` or `0.1`".to_owned(),
+    };
+    reader.error(node, path, message, &hint);
+    None
+}
+
+/// The share of failures at which a breaker opens. At none it would never close.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FailureShare(pub(super) f64);
+
+impl FromNode for FailureShare {
+    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+        let share = share(node, path, reader)?;
+        if share >= 0.01 {
+            return Some(FailureShare(share));
+        }
+        let message = format!(
+            "`{}` should be from 1% to 100%, but is {}",
+            path.last_key(),
+            shown(node, path)
+        );
+        reader.error(node, path, message, "write it like `50%` or `0.5`");
+        None
+    }
+
+    fn schema(_: &mut Sections) -> Json {
+        json!({ "anyOf": [
+            { "type": "number", "minimum": 0.01, "maximum": 1 },
+            { "type": "string", "pattern": r"^([1-9][0-9]?(\.[0-9]+)?|100(\.0+)?)%$|^(0\.(0[1-9]|[1-9])[0-9]*|1(\.0+)?)$|\$\{" },
+        ] })
+    }
+
+    fn describe() -> String {
+        "share from `1%`".to_owned()
     }
 }
 
