@@ -10,7 +10,7 @@ use rdkafka::error::KafkaError;
 use redrive_core::lane::{LaneConfig, Order, Slots};
 use tokio::sync::Notify;
 
-use crate::config::{Config, FlowConfig, Kafka, Ordering as Ordered};
+use crate::config::{Config, FlowConfig, Kafka, Ordering as Ordered, refused_properties};
 use crate::engine::inbox::{Inbox, Letter};
 use crate::engine::plan::{FlowPlan, Role};
 use crate::engine::{Engine, FlowState, GroupLink, Partitions, Tools};
@@ -45,6 +45,9 @@ pub enum RunError {
     /// The config asks for something that this version does not have.
     #[error("{0}")]
     Unsupported(String),
+    /// Properties for Kafka's client cannot be used.
+    #[error("these properties of `kafka` cannot be used: {}", .0.join("; "))]
+    BadProperties(Vec<String>),
     /// Topics are not there.
     #[error("these topics are missing: {}; make them, or let them be made", .0.join(", "))]
     MissingTopics(Vec<String>),
@@ -166,6 +169,11 @@ impl Consumer {
                 None => RunError::NoKafka,
             });
         };
+        // Before a client is made, which would show values that it refuses.
+        let refused = refused_properties(properties);
+        if !refused.is_empty() {
+            return Err(RunError::BadProperties(refused));
+        }
         let properties = Properties::new(properties);
         let group: Arc<str> = self.config.group.as_deref().ok_or(RunError::NoGroup)?.into();
         self.check()?;
@@ -204,6 +212,10 @@ impl Consumer {
     fn check(&self) -> Result<(), RunError> {
         if self.config.flows.is_empty() {
             return Err(RunError::NoFlow);
+        }
+        if self.config.exactly_once {
+            let message = "`exactly_once: true` is not there yet: take it out";
+            return Err(RunError::Unsupported(message.to_owned()));
         }
         for flow in &self.config.flows {
             let topic = flow.flow.source();
@@ -257,6 +269,14 @@ impl Consumer {
         let mut found = admin.look(needed).await?;
         let is_missing =
             |it: &&Needed, found: &BTreeMap<Arc<str>, Facts>| !found.contains_key(&it.topic);
+        if let Some(it) =
+            needed.iter().find(|it| it.purpose == Purpose::Draining && is_missing(it, &found))
+        {
+            return Err(RunError::BadTopic(format!(
+                "the draining topic {} is not there: take it out of `draining`",
+                it.topic
+            )));
+        }
         if self.makes_topics {
             let missing: Vec<_> = needed
                 .iter()
@@ -464,6 +484,7 @@ impl Setup<'_> {
         let retention = self.facts.get(topic).and_then(|it| it.retention);
         LaneConfig {
             order,
+            byte_budget: usize::try_from(flow.payload_budget).unwrap_or(usize::MAX),
             commit_every: self.consumer.config.commit_interval,
             retention: retention.filter(|_| role != Role::Source),
             ..LaneConfig::new(kind, &*self.cluster)
@@ -496,11 +517,14 @@ impl Setup<'_> {
 }
 
 fn slots(flow: &FlowConfig) -> Slots {
-    let slots = Slots::new(usize::try_from(flow.concurrency).unwrap_or(usize::MAX));
-    match flow.retry_rate {
-        Some(rate) => slots.with_retry_rate(rate),
-        None => slots,
+    let mut slots = Slots::new(usize::try_from(flow.concurrency).unwrap_or(usize::MAX));
+    if let Some(rate) = flow.retry_rate {
+        slots = slots.with_retry_rate(rate);
     }
+    if let Some(breaker) = flow.breaker {
+        slots = slots.with_breaker(breaker.into());
+    }
+    slots
 }
 
 fn spawn(

@@ -23,6 +23,8 @@ pub(crate) enum Purpose {
     Source,
     Retry,
     DeadLetter,
+    /// A retry topic of an earlier config, which is read and never made.
+    Draining,
     State,
 }
 
@@ -83,6 +85,7 @@ fn of_flow(flow: &FlowConfig) -> Vec<Needed> {
         .chain(tiers.chain(retry).map(|it| one(it, Purpose::Retry)))
         .chain(flow.draining.iter().map(|it| one(&Arc::from(it.as_str()), Purpose::Retry)))
         .chain([one(flow.flow.dead_letter(), Purpose::DeadLetter)])
+        .chain(flow.draining.iter().map(|it| one(&Arc::from(it.as_str()), Purpose::Draining)))
         .collect()
 }
 
@@ -191,7 +194,7 @@ impl Admin {
 fn settings(needed: &Needed) -> Vec<(&'static str, String)> {
     let millis = |it: Duration| it.as_millis().to_string();
     match needed.purpose {
-        Purpose::Source => Vec::new(),
+        Purpose::Source | Purpose::Draining => Vec::new(),
         Purpose::Retry => vec![
             ("cleanup.policy", "delete".to_owned()),
             ("retention.bytes", "-1".to_owned()),

@@ -9,16 +9,20 @@ use redrive_core::headers::Dialect;
 use redrive_core::{Delayed, Flow, InMemory, Policy, Rule, Rules, Strategy, Then, Tier};
 
 use super::advice;
+use super::kafka::Kafka;
 use super::node::quoted;
 use super::problem::{Place, Problems, show_key};
 use super::raw::{
-    Kafka, MAX_ATTEMPTS, Ordering, RawConfig, RawDefault, RawDelayed, RawFlow, RawInMemory,
-    RawPolicy, RawRetry, RawTier, StrategyName,
+    MAX_ATTEMPTS, Ordering, RawBreaker, RawConfig, RawDefault, RawDelayed, RawDrain, RawFlow,
+    RawInMemory, RawPolicy, RawRetry, RawTier, StrategyName,
 };
 use super::read::{At, Topic, topic_problem};
 use super::suggest::nearest;
-use super::{COMMIT_INTERVAL, Config, Drain, FlowConfig, Handler};
+use super::{BreakerConfig, COMMIT_INTERVAL, Config, Drain, FlowConfig, Handler, PAYLOAD_BUDGET};
+use crate::topics::state_topic;
 
+/// How long one request may take, where nothing else is said.
+const HTTP_TIMEOUT: Duration = Duration::from_secs(30);
 /// The most topics of one flow.
 const MAX_TOPICS: usize = 1000;
 /// The most policies of one flow, and of all flows together, with sets in their places.
@@ -38,6 +42,7 @@ pub(super) fn build(raw: &RawConfig, out: &mut Problems) -> Config {
     }
     let flows =
         flows.iter().enumerate().filter_map(|(index, it)| builder.flow(index, it)).collect();
+    builder.use_state_topic();
     builder.check_topics();
     let kafka = raw.kafka.as_ref().map(|it: &At<Kafka>| it.value.clone());
     let group = builder.group().map(str::to_owned);
@@ -45,9 +50,10 @@ pub(super) fn build(raw: &RawConfig, out: &mut Problems) -> Config {
         kafka,
         group,
         flows,
-        state_topic: None,
-        commit_interval: COMMIT_INTERVAL,
-        drain: Drain::default(),
+        state_topic: raw.state_topic.as_ref().map(|it| it.value.0.clone()),
+        commit_interval: raw.commit_interval.as_ref().map_or(COMMIT_INTERVAL, |it| it.value.0),
+        drain: raw.drain.as_ref().map_or_else(Drain::default, |it| it.value.to_drain()),
+        exactly_once: raw.exactly_once.as_ref().is_some_and(|it| it.value),
     }
 }
 
@@ -77,6 +83,8 @@ enum Role {
     Source,
     Retry,
     DeadLetter,
+    Draining,
+    State,
 }
 
 impl Role {
@@ -85,6 +93,8 @@ impl Role {
             Role::Source => "the source topic",
             Role::Retry => "a retry topic",
             Role::DeadLetter => "the dead-letter topic",
+            Role::Draining => "a draining topic",
+            Role::State => "the state topic",
         }
     }
 }
@@ -132,6 +142,9 @@ impl<'a> Builder<'a> {
             }
         };
 
+        for it in retry.and_then(|it| it.value.draining.as_ref()).iter().flat_map(|it| &it.value) {
+            self.use_topic(index, Role::Draining, it);
+        }
         let has_topics = !strategy.tiers().is_empty();
         // Where the topics could not be read, nobody knows whether there are any.
         let may_have_topics = has_topics || self.out.has_error_at(&at.place.below("retry").path);
@@ -159,14 +172,18 @@ impl<'a> Builder<'a> {
         }
         self.check_sum(&flow, at);
         self.check_ordering(raw);
+        self.check_timeouts(raw);
+        self.check_rate(raw, may_have_topics);
         advice::look(&flow, &found, raw, self.out);
         topic?;
+        let timeout = raw.timeout.as_ref().map(|it| it.value.0);
+        let http = raw.handler.as_ref().and_then(|it| it.value.http.as_ref());
+        let http_timeout = http.and_then(|it| it.value.timeout.as_ref()).map(|it| it.value);
         Some(FlowConfig {
             flow,
-            handler: raw.handler.as_ref().and_then(|it| it.value.http.as_ref()).and_then(|it| {
-                let timeout =
-                    it.value.timeout.as_ref().map_or(Duration::from_secs(30), |it| it.value);
-                it.value.url.as_ref().map(|url| Handler::Http { url: url.value.0.clone(), timeout })
+            handler: http.and_then(|it| it.value.url.as_ref()).map(|url| Handler::Http {
+                url: url.value.0.clone(),
+                timeout: http_timeout.or(timeout).unwrap_or(HTTP_TIMEOUT),
             }),
             concurrency: raw.concurrency.as_ref().map_or(16, |it| it.value.0),
             ordering: raw.ordering.as_ref().map_or(Ordering::None, |it| it.value),
@@ -176,9 +193,14 @@ impl<'a> Builder<'a> {
             dialect: raw.headers.as_ref().map_or(Dialect::Native, |it| it.value),
             retry_group: retry.and_then(|it| it.value.group.as_ref()).map(|it| it.value.clone()),
             tier_groups: tier_groups(retry.map(|it| &it.value)),
-            timeout: None,
-            retry_rate: None,
-            draining: Vec::new(),
+            timeout: timeout.filter(|_| http_timeout.is_none()),
+            retry_rate: retry.and_then(|it| it.value.rate.as_ref()).map(|it| it.value.0),
+            draining: retry
+                .and_then(|it| it.value.draining.as_ref())
+                .map(|it| it.value.iter().map(|it| it.value.0.clone()).collect())
+                .unwrap_or_default(),
+            breaker: raw.breaker.as_ref().map(|it| it.value.to_breaker()),
+            payload_budget: raw.payload_budget.as_ref().map_or(PAYLOAD_BUDGET, |it| it.value.0),
         })
     }
 
@@ -186,6 +208,26 @@ impl<'a> Builder<'a> {
         let (topic, shown) = (at.value.0.clone(), at.shown.clone());
         let it = Use { flow, role, topic, shown, place: at.place.clone(), is_derived: false };
         self.uses.push(it);
+    }
+
+    /// The state topic is no flow's, whether it is named or derived.
+    fn use_state_topic(&mut self) {
+        let no_flow = usize::MAX;
+        match (&self.raw.state_topic, &self.raw.group) {
+            (Some(it), _) => self.use_topic(no_flow, Role::State, it),
+            (None, Some(group)) if !self.out.has_error_at("state_topic") => {
+                let written = group.shown.trim_matches('`');
+                self.uses.push(Use {
+                    flow: no_flow,
+                    role: Role::State,
+                    topic: state_topic(&group.value),
+                    shown: quoted(&format!("{written}.redrive")).into_owned(),
+                    place: Place { path: "state_topic".to_owned(), ..group.place.clone() },
+                    is_derived: true,
+                });
+            }
+            (None, _) => {}
+        }
     }
 
     /// A name that is not in the file must be one all the same.
@@ -480,6 +522,33 @@ impl<'a> Builder<'a> {
         }
     }
 
+    /// Only one limit of a run can count.
+    fn check_timeouts(&mut self, raw: &RawFlow) {
+        let http = raw.handler.as_ref().and_then(|it| it.value.http.as_ref());
+        let own = http.and_then(|it| it.value.timeout.as_ref());
+        if let (Some(timeout), Some(own)) = (&raw.timeout, own) {
+            let message = format!(
+                "`timeout` has no effect beside the handler's own, which is {} at {}",
+                own.shown, own.place.path
+            );
+            self.out.warning(&timeout.place, message, "keep one of them");
+        }
+    }
+
+    /// A rate is for records of retry topics.
+    fn check_rate(&mut self, raw: &RawFlow, may_have_topics: bool) {
+        let Some(retry) = raw.retry.as_ref().map(|it| &it.value) else {
+            return;
+        };
+        if let Some(rate) =
+            retry.rate.as_ref().filter(|_| !may_have_topics && retry.draining.is_none())
+        {
+            let message =
+                "`rate` is for retry topics, but the strategy `none` has none: it has no effect";
+            self.out.warning(&rate.place, message, "take it out");
+        }
+    }
+
     /// Whether topics are used in ways that get in each other's way.
     fn check_topics(&mut self) {
         let mut first: BTreeMap<&str, &Use> = BTreeMap::new();
@@ -507,6 +576,23 @@ impl<'a> Builder<'a> {
             } else {
                 match (other.role, it.role) {
                     (Role::DeadLetter, Role::DeadLetter) => continue,
+                    (_, Role::State) => (
+                        format!(
+                            "{topic}{derived} is the state topic here and {} of a flow, at {}",
+                            other.role.name(),
+                            other.place.path
+                        ),
+                        "give the state topic a name of its own: `state_topic`",
+                    ),
+                    (Role::Draining, _) | (_, Role::Draining) => (
+                        format!(
+                            "{topic}{derived} is {} here and {} of another flow, at {}",
+                            it.role.name(),
+                            other.role.name(),
+                            other.place.path
+                        ),
+                        "only a topic that nothing else uses can run dry",
+                    ),
                     (Role::Source, Role::Source) => (
                         format!(
                             "{topic} is the source topic of two flows, first at {}",
@@ -543,6 +629,29 @@ fn tier_groups(retry: Option<&RawRetry>) -> Vec<Option<String>> {
     let topics = retry.and_then(|it| it.topics.as_ref());
     let groups = topics.into_iter().flat_map(|it| &it.value);
     groups.map(|it| it.value.group.as_ref().map(|it| it.value.clone())).collect()
+}
+
+impl RawDrain {
+    fn to_drain(&self) -> Drain {
+        let usual = Drain::default();
+        Drain {
+            revoke: self.revoke.as_ref().map_or(usual.revoke, |it| it.value.0),
+            shutdown: self.shutdown.as_ref().map_or(usual.shutdown, |it| it.value.0),
+        }
+    }
+}
+
+impl RawBreaker {
+    fn to_breaker(&self) -> BreakerConfig {
+        let usual = BreakerConfig::default();
+        BreakerConfig {
+            failures: self.failures.as_ref().map_or(usual.failures, |it| it.value.0),
+            window: self.window.as_ref().map_or(usual.window, |it| it.value.0),
+            minimum: self.minimum.as_ref().map_or(usual.minimum, |it| it.value.0),
+            counted: self.count.as_ref().map_or(usual.counted, |it| it.value),
+            probe: self.probe.as_ref().map_or(usual.probe, |it| it.value.0),
+        }
+    }
 }
 
 impl RawPolicy {

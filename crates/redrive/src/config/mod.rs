@@ -12,6 +12,7 @@ mod duration;
 mod env;
 mod foreign;
 mod json;
+mod kafka;
 mod node;
 mod problem;
 mod raw;
@@ -24,12 +25,16 @@ use std::time::Duration;
 
 use redrive_core::Flow;
 use redrive_core::headers::Dialect;
+use redrive_core::lane::Breaker;
+pub use redrive_core::lane::Counted;
 
 pub use duration::{DurationError, format_duration, parse_duration};
 pub use env::Lookup;
+pub use kafka::Kafka;
+pub(crate) use kafka::refused as refused_properties;
 pub use node::Position;
 pub use problem::{Problem, Severity};
-pub use raw::{DeadLetterFormat, Kafka, Ordering};
+pub use raw::{DeadLetterFormat, Ordering};
 pub use schema::{reference, schema};
 
 use node::Node;
@@ -52,6 +57,8 @@ pub struct Config {
     pub commit_interval: Duration,
     /// How long what is under way may take to end.
     pub drain: Drain,
+    /// Whether a hop and the offset of its record are one transaction.
+    pub exactly_once: bool,
 }
 
 /// How long what is under way may take to end.
@@ -73,7 +80,7 @@ impl Default for Drain {
 }
 
 /// How often progress is committed, where nothing else is said.
-pub(crate) const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
+const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A source topic and everything about it.
 #[derive(Clone, Debug)]
@@ -100,7 +107,54 @@ pub struct FlowConfig {
     pub retry_rate: Option<u32>,
     /// Retry topics of earlier configs that have yet to run dry.
     pub draining: Vec<String>,
+    /// What holds records back while the service behind is down.
+    pub breaker: Option<BreakerConfig>,
+    /// How many bytes of waiting records are kept in memory, for each partition.
+    pub payload_budget: u64,
 }
+
+/// When records are held back because the service behind is down.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BreakerConfig {
+    /// The share of runs that fail at which it opens, above 0 and up to 1.
+    pub failures: f64,
+    /// The time whose runs are looked at.
+    pub window: Duration,
+    /// How many runs there must be in that time.
+    pub minimum: u32,
+    /// The failures that count.
+    pub counted: Counted,
+    /// How long it waits before each probe.
+    pub probe: Duration,
+}
+
+/// # Defaults
+///
+/// Half of at least 20 runs within 30 s, retryable failures alone, and a probe every 5 s.
+impl Default for BreakerConfig {
+    fn default() -> Self {
+        Self {
+            failures: 0.5,
+            window: Duration::from_secs(30),
+            minimum: 20,
+            counted: Counted::Retryable,
+            probe: Duration::from_secs(5),
+        }
+    }
+}
+
+impl From<BreakerConfig> for Breaker {
+    fn from(it: BreakerConfig) -> Self {
+        Breaker::new(it.failures)
+            .with_window(it.window)
+            .with_minimum(it.minimum)
+            .with_counted(it.counted)
+            .with_probe_every(it.probe)
+    }
+}
+
+/// How many bytes of waiting records are kept, where nothing else is said.
+const PAYLOAD_BUDGET: u64 = 64 << 20;
 
 impl FlowConfig {
     /// A flow with the usual settings.
@@ -117,6 +171,8 @@ impl FlowConfig {
             timeout: None,
             retry_rate: None,
             draining: Vec::new(),
+            breaker: None,
+            payload_budget: PAYLOAD_BUDGET,
         }
     }
 
@@ -131,6 +187,34 @@ impl FlowConfig {
     #[must_use]
     pub fn with_timeout(mut self, limit: Duration) -> Self {
         self.timeout = Some(limit);
+        self
+    }
+
+    /// Starts at most so many records of its retry topics a second.
+    #[must_use]
+    pub fn with_retry_rate(mut self, per_second: u32) -> Self {
+        self.retry_rate = Some(per_second);
+        self
+    }
+
+    /// Reads a retry topic of an earlier config, too, which still has records.
+    #[must_use]
+    pub fn with_draining(mut self, topic: impl Into<String>) -> Self {
+        self.draining.push(topic.into());
+        self
+    }
+
+    /// Holds records back while the service behind is down.
+    #[must_use]
+    pub fn with_breaker(mut self, breaker: BreakerConfig) -> Self {
+        self.breaker = Some(breaker);
+        self
+    }
+
+    /// Keeps so many bytes of waiting records in memory, for each partition.
+    #[must_use]
+    pub fn with_payload_budget(mut self, bytes: u64) -> Self {
+        self.payload_budget = bytes;
         self
     }
 }
@@ -249,6 +333,7 @@ impl Config {
             state_topic: None,
             commit_interval: COMMIT_INTERVAL,
             drain: Drain::default(),
+            exactly_once: false,
         }
     }
 
@@ -261,6 +346,34 @@ impl Config {
         };
         properties.push((key.into(), value.into()));
         self.kafka = Some(Kafka::Properties(properties));
+        self
+    }
+
+    /// Keeps progress that does not fit commit metadata in this topic.
+    #[must_use]
+    pub fn with_state_topic(mut self, topic: impl Into<String>) -> Self {
+        self.state_topic = Some(topic.into());
+        self
+    }
+
+    /// Commits progress so often.
+    #[must_use]
+    pub fn with_commit_interval(mut self, interval: Duration) -> Self {
+        self.commit_interval = interval;
+        self
+    }
+
+    /// Lets what is under way take so long to end.
+    #[must_use]
+    pub fn with_drain(mut self, drain: Drain) -> Self {
+        self.drain = drain;
+        self
+    }
+
+    /// Makes a hop and the offset of its record one transaction.
+    #[must_use]
+    pub fn with_exactly_once(mut self) -> Self {
+        self.exactly_once = true;
         self
     }
 

@@ -1,22 +1,26 @@
 //! The config as it is written: sections and keys, before names are derived and contradictions
 //! looked for. The comments here are the config reference.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use redrive_core::headers::Dialect;
+use redrive_core::lane::Counted;
 use redrive_core::{
     Backoff, Exponential, ExponentialRandom, HeaderMatch, Identifier, Kind, Linear, Match, On,
     Random, Then,
 };
 use serde_json::{Value as Json, json};
 
+use super::duration::format_duration;
+use super::kafka::Kafka;
 use super::node::{Node, Value};
 use super::problem::{Path, Place};
 use super::read::{
     At, FromNode, Named, Reader, Sections, Topic, is_filled_in, or_variable, section, shown,
     without_secrets, words, words_schema,
 };
-use super::suggest::{nearest, nearest_within};
+use super::suggest::nearest;
 
 section! {
     /// The whole file.
@@ -33,8 +37,16 @@ section! {
         "policy_sets" policy_sets: Named<At<Vec<At<RawPolicy>>>>, optional;
         /// What is consumed, one entry for each source topic.
         "flows" flows: Vec<At<RawFlow>>, required;
+        /// The compacted topic for progress that does not fit the metadata of a commit.
+        "state_topic" state_topic: Topic, default("`GROUP.redrive`");
+        /// How often progress is committed.
+        "commit_interval" commit_interval: CommitInterval, default("`1s`");
+        /// How long what is under way may take to end.
+        "drain" drain: RawDrain, default("`{ revoke: 5s, shutdown: 25s }`");
+        /// Whether a hop and the offset of its record are one transaction.
+        "exactly_once" exactly_once: bool, default("`false`");
     }
-    later "dangling", "draining", "exactly_once", "state_topic", "start", "admin", "relay";
+    later "dangling", "start", "admin", "relay";
 }
 
 section! {
@@ -44,6 +56,8 @@ section! {
         "topic" topic: Topic, required;
         /// What takes the records. Needed to run.
         "handler" handler: RawHandler, optional;
+        /// How long one run may take. Of an HTTP handler its own `timeout` counts, where it has one.
+        "timeout" timeout: RunTimeout, default("no limit");
         /// How many records of the flow run at the same time in one process.
         "concurrency" concurrency: Concurrency, default("16");
         /// What runs in order: nothing, the records of one partition, or those of one entity.
@@ -60,8 +74,13 @@ section! {
         "policies" policies: Vec<At<RawPolicy>>, optional;
         /// What to do about a retryable failure that no policy matches.
         "default" default: RawDefault, default("3 runs in place, 100 ms apart, then the retry topics, then the dead-letter topic");
+        /// Holds records back while the service behind is down. `{}` stands for its defaults.
+        "breaker" breaker: RawBreaker, default("none");
+        /// How many bytes of waiting records are kept in memory, for each partition. The others are
+        /// read again when they are due.
+        "payload_budget" payload_budget: Bytes, default("`64MiB`");
     }
-    later "schedule", "breaker", "entity", "priority", "on_dead_letter", "start", "relay";
+    later "schedule", "entity", "priority", "on_dead_letter", "start", "relay";
 }
 
 section! {
@@ -78,7 +97,34 @@ section! {
         /// Where to.
         "url" url: Url, required;
         /// How long one request may take.
-        "timeout" timeout: Duration, default("`30s`");
+        "timeout" timeout: Duration, default("the flow's `timeout`, else `30s`");
+    }
+}
+
+section! {
+    /// How long what is under way may take to end. What has not ended then runs again elsewhere.
+    struct RawDrain = "drain" {
+        /// When partitions go to another member.
+        "revoke" revoke: DrainLimit, default("`5s`");
+        /// When the process ends.
+        "shutdown" shutdown: DrainLimit, default("`25s`");
+    }
+}
+
+section! {
+    /// Holds records back while the service behind is down: one at a time is let through, as a probe,
+    /// until one succeeds. What fails meanwhile stays in its place and is not counted.
+    struct RawBreaker = "breaker" {
+        /// The share of runs that fail at which it opens: `50%` or `0.5`.
+        "failures" failures: FailureShare, default("`50%`");
+        /// The time whose runs are looked at.
+        "window" window: BreakerWindow, default("`30s`");
+        /// How many runs there must be in that time.
+        "minimum" minimum: MinimumRuns, default("20");
+        /// The failures that count: those where trying again could help, or all.
+        "count" count: Counted, default("`retryable`");
+        /// How long it waits before each probe.
+        "probe" probe: ProbeWait, default("`5s`");
     }
 }
 
@@ -101,8 +147,13 @@ section! {
         "max_elapsed" max_elapsed: Duration, default("no limit");
         /// How long a `Retry-After` may be where the policy's backoff has no maximum.
         "retry_after_max" retry_after_max: Duration, default("`1h`");
+        /// How many records of the retry topics are started a second at the most, in one process. It
+        /// spreads the catch-up after an outage.
+        "rate" rate: Rate, default("no limit");
+        /// Retry topics of earlier configs that still have records. They are read until they are taken
+        /// out here.
+        "draining" draining: Vec<At<Topic>>, optional;
     }
-    later "rate";
 }
 
 section! {
@@ -311,6 +362,20 @@ impl FromNode for Dialect {
     }
 }
 
+impl FromNode for Counted {
+    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+        reader.word(node, path, &[("retryable", Counted::Retryable), ("any", Counted::Any)])
+    }
+
+    fn schema(_: &mut Sections) -> Json {
+        words_schema(&["retryable", "any"])
+    }
+
+    fn describe() -> String {
+        "`retryable`, `any`".to_owned()
+    }
+}
+
 /// The most attempts of anything.
 pub(super) const MAX_ATTEMPTS: u32 = 10_000;
 
@@ -356,162 +421,129 @@ bounded! {
     /// How many records run at the same time.
     Concurrency, 1..=100_000
 }
-
-/// How to reach Kafka.
-#[derive(Clone)]
-pub enum Kafka {
-    /// The broker that Redrive brings along.
-    Embedded,
-    /// Properties for librdkafka.
-    Properties(Vec<(String, String)>),
+bounded! {
+    /// How many retries are started a second.
+    Rate, 1..=1_000_000
+}
+bounded! {
+    /// How many runs a breaker wants to see.
+    MinimumRuns, 1..=1_000_000
 }
 
-/// Without the properties' values, which may be secrets.
-impl std::fmt::Debug for Kafka {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Kafka::Embedded => f.write_str("Embedded"),
-            Kafka::Properties(properties) => {
-                f.debug_list().entries(properties.iter().map(|it| &it.0)).finish()
+/// A duration within bounds that the type knows.
+macro_rules! bounded_duration {
+    ($(#[$meta:meta])* $name:ident, $range:expr) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug)]
+        pub(super) struct $name(pub(super) Duration);
+
+        impl FromNode for $name {
+            fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+                duration_within(node, path, reader, &$range).map($name)
+            }
+
+            fn schema(sections: &mut Sections) -> Json {
+                Duration::schema(sections)
+            }
+
+            fn describe() -> String {
+                let (min, max) = bounds(&$range);
+                format!("duration from {min} to {max}")
             }
         }
+    };
+}
+
+const HOUR: Duration = Duration::from_hours(1);
+
+bounded_duration! {
+    /// How often progress is committed.
+    CommitInterval, Duration::from_millis(10)..=HOUR
+}
+bounded_duration! {
+    /// How long what is under way may take to end.
+    DrainLimit, Duration::ZERO..=HOUR
+}
+bounded_duration! {
+    /// How long one run may take.
+    RunTimeout, Duration::from_millis(1)..=24 * HOUR
+}
+bounded_duration! {
+    /// The time whose runs a breaker looks at.
+    BreakerWindow, Duration::from_secs(1)..=HOUR
+}
+bounded_duration! {
+    /// How long a breaker waits before each probe.
+    ProbeWait, Duration::from_millis(10)..=HOUR
+}
+
+fn bounds(range: &RangeInclusive<Duration>) -> (String, String) {
+    (format_duration(*range.start()), format_duration(*range.end()))
+}
+
+fn duration_within(
+    node: &Node,
+    path: &Path<'_>,
+    reader: &mut Reader<'_>,
+    range: &RangeInclusive<Duration>,
+) -> Option<Duration> {
+    let duration = Duration::read(node, path, reader)?;
+    if range.contains(&duration) {
+        return Some(duration);
     }
+    let (min, max) = bounds(range);
+    let message = format!(
+        "`{}` should be from {min} to {max}, but is {}",
+        path.last_key(),
+        shown(node, path)
+    );
+    reader.error(node, path, message, "write a time within these bounds");
+    None
 }
 
-/// What Redrive sets itself, and why.
-const OWNED: [(&str, &str); 16] = [
-    ("group.id", "set `group` at the top of the config"),
-    ("enable.auto.commit", "Redrive commits a record when it is settled, not when it was read"),
-    ("auto.commit.interval.ms", "Redrive commits a record when it is settled"),
-    ("enable.auto.offset.store", "Redrive stores an offset when the record is settled"),
-    ("auto.offset.reset", "retry topics always start at the earliest record"),
-    ("offset.store.method", "progress is kept in the group's offsets alone"),
-    ("acks", "a hop counts only when all in-sync replicas have it"),
-    ("request.required.acks", "a hop counts only when all in-sync replicas have it"),
-    ("enable.idempotence", "hops are always published by an idempotent producer"),
-    ("enable.gapless.guarantee", "Redrive tries a failed publish again itself"),
-    ("delivery.report.only.error", "Redrive needs to know of every publish"),
-    ("isolation.level", "it follows from whether hops are transactional"),
-    ("transactional.id", "it follows from whether hops are transactional"),
-    ("partitioner", "hops keep their partition, or take the one that Java clients would"),
-    ("enable.partition.eof", "Redrive needs to know where a partition ends"),
-    ("opaque", "it is a pointer, which a file cannot hold"),
-];
+/// A number of bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bytes(pub(super) u64);
 
-/// Properties that are often set, to find slips.
-const COMMON: [&str; 32] = [
-    "bootstrap.servers",
-    "broker.address.family",
-    "client.id",
-    "client.rack",
-    "compression.type",
-    "debug",
-    "fetch.max.bytes",
-    "fetch.min.bytes",
-    "fetch.wait.max.ms",
-    "group.instance.id",
-    "group.protocol",
-    "heartbeat.interval.ms",
-    "linger.ms",
-    "max.poll.interval.ms",
-    "message.max.bytes",
-    "message.timeout.ms",
-    "metadata.broker.list",
-    "partition.assignment.strategy",
-    "queued.max.messages.kbytes",
-    "reconnect.backoff.ms",
-    "request.timeout.ms",
-    "sasl.mechanism",
-    "sasl.mechanisms",
-    "sasl.password",
-    "sasl.username",
-    "security.protocol",
-    "session.timeout.ms",
-    "socket.keepalive.enable",
-    "socket.timeout.ms",
-    "ssl.ca.location",
-    "ssl.certificate.location",
-    "ssl.key.location",
-];
+impl Bytes {
+    const MAX: u64 = 1 << 40;
+    const UNITS: [(&'static str, u64); 3] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
+}
 
-impl FromNode for Kafka {
+impl FromNode for Bytes {
     fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Option<Self> {
-        if let Value::Scalar(scalar) = &node.value
-            && !scalar.is_null()
-        {
-            let text = reader.scalar(node, path)?.text;
-            if text == "embedded" {
-                return Some(Kafka::Embedded);
-            }
-            // What stands here may be properties with a password among them.
-            let message = "`kafka` should be `embedded` or a map of properties".to_owned();
-            reader.error(
-                node,
-                path,
-                message,
-                "write it like `kafka: { bootstrap.servers: \"localhost:9092\" }`",
-            );
+        let text = reader.scalar(node, path)?.text;
+        let unit =
+            Bytes::UNITS.iter().find_map(|(unit, size)| Some((text.strip_suffix(unit)?, *size)));
+        let (digits, size) = unit.unwrap_or((&text, 1));
+        let is_number = !digits.is_empty() && digits.bytes().all(|it| it.is_ascii_digit());
+        if !is_number {
+            let message = format!("{} is no number of bytes", shown(node, path));
+            reader.error(node, path, message, "write it like `512KiB`, `64MiB`, `1GiB` or `65536`");
             return None;
         }
-        let entries = reader.map(node, path)?;
-        if entries.len() > MAX_LIST {
-            let message =
-                format!("`kafka` has {} properties, but 1,000 is the limit", entries.len());
-            reader.error(node, path, message, "librdkafka knows about 200: take the others out");
-            return None;
+        let bytes = digits.parse::<u64>().ok().and_then(|it| it.checked_mul(size));
+        if let Some(bytes) = bytes.filter(|it| *it <= Bytes::MAX) {
+            return Some(Bytes(bytes));
         }
-        let mut properties = Vec::with_capacity(entries.len());
-        for entry in entries {
-            let path = path.key(&entry.key);
-            let owned = OWNED.iter().find(|it| it.0 == entry.key);
-            if entry.key.trim().is_empty() {
-                let place = Place::new(&path, entry.key_at);
-                reader.out.error(place, "a property has no name", "name it, or take it out");
-                continue;
-            }
-            if owned.is_some() || entry.key.ends_with("_cb") {
-                let reason = owned.map_or("it is a function, which a file cannot hold", |it| it.1);
-                let message =
-                    format!("Redrive sets `{}` itself", super::problem::show_key(&entry.key));
-                reader.out.error(
-                    Place::new(&path, entry.key_at),
-                    message,
-                    format!("take it out: {reason}"),
-                );
-                continue;
-            }
-            if !reader.out.is_full()
-                && !COMMON.contains(&entry.key.as_str())
-                && let Some(near) = nearest_within(1, &entry.key, COMMON)
-            {
-                let message =
-                    format!("`{}` looks like a slip", super::problem::show_key(&entry.key));
-                let hint = format!("did you mean `{near}`?");
-                reader.out.warning(Place::new(&path, entry.key_at), message, hint);
-            }
-            if let Some(value) = reader.scalar(&entry.value, &path) {
-                properties.push((entry.key.clone(), value.text));
-            }
-        }
-        Some(Kafka::Properties(properties))
+        let message = format!(
+            "`{}` should be at most 1024GiB, but is {}",
+            path.last_key(),
+            shown(node, path)
+        );
+        reader.error(node, path, message, "write a number within these bounds");
+        None
     }
 
     fn schema(_: &mut Sections) -> Json {
-        json!({
-            "anyOf": [
-                { "const": "embedded" },
-                { "type": "string", "pattern": r"\$\{" },
-                {
-                    "type": "object",
-                    "propertyNames": { "not": { "enum": OWNED.map(|it| it.0) } },
-                    "additionalProperties": { "type": ["string", "number", "boolean"] },
-                },
-            ]
-        })
+        json!({ "anyOf": [
+            { "type": "integer", "minimum": 0, "maximum": Bytes::MAX },
+            { "type": "string", "pattern": r"^[0-9]+([KMG]iB)?$|\$\{" },
+        ] })
     }
 
     fn describe() -> String {
-        "`embedded`, or map of properties".to_owned()
+        "number of bytes, such as `512KiB`".to_owned()
     }
 }
 
@@ -595,7 +627,7 @@ impl FromNode for PolicyId {
 }
 
 /// The longest list of one key.
-const MAX_LIST: usize = 1000;
+pub(super) const MAX_LIST: usize = 1000;
 
 /// One entry, or a list of them.
 #[derive(Clone, Debug)]
@@ -635,7 +667,7 @@ impl<T: FromNode> FromNode for OneOrMany<T> {
 
 /// One HTTP status, or a range of them.
 #[derive(Clone, Debug)]
-pub(super) struct Statuses(std::ops::RangeInclusive<u16>);
+pub(super) struct Statuses(RangeInclusive<u16>);
 
 impl FromNode for Statuses {
     fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Option<Self> {
@@ -1011,8 +1043,7 @@ fn starts_below(
 }
 
 fn compared(a: Duration, b: Duration) -> String {
-    let format = super::duration::format_duration;
-    format!("{} is more than {}", format(a), format(b))
+    format!("{} is more than {}", format_duration(a), format_duration(b))
 }
 
 /// A share, as `10%` or `0.1`.
@@ -1021,23 +1052,7 @@ pub(super) struct Jitter(pub(super) f64);
 
 impl FromNode for Jitter {
     fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Option<Self> {
-        let text = reader.scalar(node, path)?.text;
-        let share = match text.strip_suffix('%') {
-            Some(percent) => decimal(percent).map(|it| it / 100.0),
-            None => decimal(&text),
-        };
-        if let Some(share) = share.filter(|it| *it <= 1.0) {
-            return Some(Jitter(share));
-        }
-        let message = format!("{} is no share from 0 to 1", shown(node, path));
-        let hint = match decimal(&text) {
-            Some(number) if number <= 100.0 && !is_filled_in(node) => {
-                format!("did you mean `{number}%`?")
-            }
-            _ => "write it like `10%` or `0.1`".to_owned(),
-        };
-        reader.error(node, path, message, &hint);
-        None
+        share(node, path, reader).map(Jitter)
     }
 
     fn schema(_: &mut Sections) -> Json {
@@ -1049,6 +1064,57 @@ impl FromNode for Jitter {
 
     fn describe() -> String {
         "share".to_owned()
+    }
+}
+
+fn share(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Option<f64> {
+    let text = reader.scalar(node, path)?.text;
+    let share = match text.strip_suffix('%') {
+        Some(percent) => decimal(percent).map(|it| it / 100.0),
+        None => decimal(&text),
+    };
+    if let Some(share) = share.filter(|it| *it <= 1.0) {
+        return Some(share);
+    }
+    let message = format!("{} is no share from 0 to 1", shown(node, path));
+    let hint = match decimal(&text) {
+        Some(number) if number <= 100.0 && !is_filled_in(node) => {
+            format!("did you mean `{number}%`?")
+        }
+        _ => "write it like `10%` or `0.1`".to_owned(),
+    };
+    reader.error(node, path, message, &hint);
+    None
+}
+
+/// The share of failures at which a breaker opens. At none it would never close.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FailureShare(pub(super) f64);
+
+impl FromNode for FailureShare {
+    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+        let share = share(node, path, reader)?;
+        if share >= 0.01 {
+            return Some(FailureShare(share));
+        }
+        let message = format!(
+            "`{}` should be from 1% to 100%, but is {}",
+            path.last_key(),
+            shown(node, path)
+        );
+        reader.error(node, path, message, "write it like `50%` or `0.5`");
+        None
+    }
+
+    fn schema(_: &mut Sections) -> Json {
+        json!({ "anyOf": [
+            { "type": "number", "minimum": 0.01, "maximum": 1 },
+            { "type": "string", "pattern": r"^([1-9][0-9]?(\.[0-9]+)?|100(\.0+)?)%$|^(0\.(0[1-9]|[1-9])[0-9]*|1(\.0+)?)$|\$\{" },
+        ] })
+    }
+
+    fn describe() -> String {
+        "share from `1%`".to_owned()
     }
 }
 

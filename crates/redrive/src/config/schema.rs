@@ -5,21 +5,23 @@ use std::fmt::Write;
 use serde_json::{Value as Json, json};
 
 use super::raw::{
-    RawConfig, RawDeadLetter, RawDefault, RawDelayed, RawExponential, RawExponentialRandom,
-    RawFlow, RawHandler, RawHeaderMatch, RawHttp, RawInMemory, RawLinear, RawMatch, RawPolicy,
-    RawRandom, RawRetry, RawStop, RawTier,
+    RawBreaker, RawConfig, RawDeadLetter, RawDefault, RawDelayed, RawDrain, RawExponential,
+    RawExponentialRandom, RawFlow, RawHandler, RawHeaderMatch, RawHttp, RawInMemory, RawLinear,
+    RawMatch, RawPolicy, RawRandom, RawRetry, RawStop, RawTier,
 };
 use super::read::{FromNode, Section, Sections, doc_text};
 
 /// All sections, in the order of the reference.
-const SECTIONS: [Section; 18] = [
+const SECTIONS: [Section; 20] = [
     RawConfig::SECTION,
+    RawDrain::SECTION,
     RawFlow::SECTION,
     RawHandler::SECTION,
     RawHttp::SECTION,
     RawRetry::SECTION,
     RawTier::SECTION,
     RawDeadLetter::SECTION,
+    RawBreaker::SECTION,
     RawPolicy::SECTION,
     RawMatch::SECTION,
     RawHeaderMatch::SECTION,
@@ -59,7 +61,7 @@ pub fn reference() -> String {
          A config is YAML 1.2 or JSON. Unknown keys are refused. `${NAME}` and `${NAME:-default}` in any\n\
          value are filled in from the environment, and `$${` stands for `${` itself. A duration is written\n\
          as `250ms`, `30s`, `5m`, `1h30m` or `2d`, as `HH:mm:ss`, or as ISO 8601 without years and months\n\
-         (`PT5M`). `TOPIC` below is the flow's source topic.\n",
+         (`PT5M`). `TOPIC` below is the flow's source topic, and `GROUP` the config's group.\n",
     );
     for section in &SECTIONS {
         let _ = write!(text, "\n## {}\n\n{}\n\n", section.title, doc_text(section.doc));

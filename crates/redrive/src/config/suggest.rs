@@ -9,7 +9,7 @@ pub(super) fn nearest<'a>(
 }
 
 /// The candidate nearest to `word`, if at most `allowed` changes lead from one to the other.
-pub(super) fn nearest_within<'a>(
+fn nearest_within<'a>(
     allowed: usize,
     word: &str,
     candidates: impl IntoIterator<Item = &'a str>,

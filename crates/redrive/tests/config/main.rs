@@ -5,6 +5,7 @@
 
 mod hostile;
 mod problems;
+mod running;
 mod sample;
 mod schema;
 mod seed_files;

@@ -321,22 +321,18 @@ mod reading {
 
     #[test]
     fn keys_of_later_capabilities_are_refused_as_unknown() {
-        for key in
-            ["dangling", "draining", "exactly_once", "state_topic", "start", "admin", "relay"]
-        {
+        for key in ["dangling", "start", "admin", "relay"] {
             let text = format!("flows: [{{ topic: a }}]\n{key}: {{ topic: x }}\n");
-            refused(&text, &format!("{key} @2:1"), &[&format!("unknown key `{key}`")]);
+            refused(&text, &format!("{key} @2:1"), &[&format!("unknown key `{key}`"), "yet"]);
         }
-        for key in ["schedule", "breaker", "entity", "priority", "relay", "on_dead_letter", "start"]
-        {
+        for key in ["schedule", "entity", "priority", "relay", "on_dead_letter", "start"] {
             let text = format!("flows:\n- topic: a\n  {key}: hold\n");
-            refused(&text, &format!("flows[0].{key} @3:3"), &[&format!("unknown key `{key}`")]);
+            refused(
+                &text,
+                &format!("flows[0].{key} @3:3"),
+                &[&format!("unknown key `{key}`"), "yet"],
+            );
         }
-        refused(
-            "flows: [{ topic: a, retry: { rate: 5 } }]",
-            "flows[0].retry.rate @1:30",
-            &["unknown key `rate`"],
-        );
         refused(
             "flows: [{ topic: a, dead_letter: { on_dead_letter: hold } }]",
             "flows[0].dead_letter.on_dead_letter @1:36",
@@ -357,6 +353,13 @@ mod reading {
             ("transactional.id", "transactional"),
             ("partitioner", "partition"),
             ("auto.offset.reset", "earliest"),
+            ("auto.commit.enable", "commits"),
+            ("auto.commit.interval.ms", "`commit_interval`"),
+            ("topic.partitioner", "partition"),
+            ("enable.partition.eof", "ends"),
+            ("enabled_events", "events"),
+            ("log.queue", "logs"),
+            ("rebalance_cb", "function"),
         ] {
             refused(
                 &format!(
@@ -369,13 +372,110 @@ mod reading {
     }
 
     #[test]
-    fn a_slip_in_a_property_is_a_warning_since_librdkafka_may_know_it() {
-        warned(
-            "kafka:\n  bootstrap.server: b\nflows: [{ topic: a }]",
-            "kafka.bootstrap.server @2:3",
-            &["did you mean `bootstrap.servers`?"],
+    fn a_property_that_librdkafka_does_not_have_is_refused_with_the_one_that_was_meant() {
+        for (property, words) in [
+            ("bootstrap.server", "did you mean `bootstrap.servers`?"),
+            ("sasl.mechansim", "did you mean `sasl.mechanism`?"),
+            ("sesion.timeout.ms", "did you mean `session.timeout.ms`?"),
+            ("Linger.ms", "did you mean `linger.ms`?"),
+            ("max.poll.records", "CONFIGURATION.md"),
+            ("some.new.property", "CONFIGURATION.md"),
+            ("ut_handle_ProduceResponse", "CONFIGURATION.md"),
+        ] {
+            refused(
+                &format!("kafka:\n  {property}: 5\nflows: [{{ topic: a }}]"),
+                &format!("kafka.{property} @2:3"),
+                &[&format!("librdkafka has no property `{property}`"), words],
+            );
+        }
+    }
+
+    #[test]
+    fn a_value_that_librdkafka_does_not_take_is_refused_with_its_rule() {
+        for (property, value, words) in [
+            ("linger.ms", "soon", &["whole number from 0 to 900000", "`soon`"][..]),
+            ("linger.ms", "900001", &["whole number from 0 to 900000", "`900001`"]),
+            ("linger.ms", "-1", &["whole number from 0 to 900000", "`-1`"]),
+            ("linger.ms", "''", &["whole number from 0 to 900000"]),
+            ("topic.message.timeout.ms", "-1", &["whole number from 0 to"]),
+            ("socket.keepalive.enable", "maybe", &["true or false", "`maybe`"]),
+            ("compression.type", "zip", &["no `compression.type` that is `zip`"]),
+            ("security.protocol", "tls", &["no `security.protocol` that is `tls`"]),
+            ("linger.ms", "${SECRET}", &["but is `${SECRET}`"]),
+            ("linger.ms", "${SECRET_NUMBER}000000", &["but is `${SECRET_NUMBER}000000`"]),
+        ] {
+            let column = property.len() + 5;
+            refused(
+                &format!("kafka:\n  {property}: {value}\nflows: [{{ topic: a }}]"),
+                &format!("kafka.{property} @2:{column}"),
+                words,
+            );
+        }
+    }
+
+    #[test]
+    fn properties_that_librdkafka_takes_are_taken() {
+        for property in [
+            "bootstrap.servers: b",
+            "linger.ms: 5",
+            "queued.max.messages.kbytes: 1024",
+            "topic.message.timeout.ms: 5",
+            "socket.keepalive.enable: true",
+            "security.protocol: SASL_SSL",
+            "sasl.mechanism: PLAIN",
+            "sasl.password: x",
+            "compression.type: zstd",
+            "client.id: ''",
+        ] {
+            valid(&format!("kafka: {{ {property} }}\nflows: [{{ topic: a }}]"));
+        }
+    }
+
+    #[test]
+    fn properties_of_java_are_refused_with_what_stands_for_them() {
+        for (property, words) in
+            [("ssl.truststore.location", "`ssl.ca.location`"), ("sasl.jaas.config", "SASL")]
+        {
+            refused(
+                &format!("kafka:\n  {property}: {FROM_ENV}\nflows: [{{ topic: a }}]"),
+                &format!("kafka.{property} @2:3"),
+                &["Java's client", words],
+            );
+        }
+    }
+
+    #[test]
+    fn properties_that_only_a_program_can_set_are_refused() {
+        for property in ["ssl_key", "interceptors", "default_topic_conf"] {
+            refused(
+                &format!("kafka:\n  {property}: x\nflows: [{{ topic: a }}]"),
+                &format!("kafka.{property} @2:3"),
+                &["cannot be set in a config"],
+            );
+        }
+    }
+
+    /// It would load whatever the file names.
+    #[test]
+    fn a_plugin_is_not_loaded_to_see_whether_it_can_be() {
+        valid("kafka: { plugin.library.paths: /no/such/library }\nflows: [{ topic: a }]");
+    }
+
+    #[test]
+    fn all_problems_of_the_properties_are_told_at_once() {
+        let loaded = yaml(
+            "kafka:\n  bootstrap.server: b\n  linger.ms: x\n  acks: 1\n  topic.acks: 1\n  debug: [a]\nflows: [{ topic: a }]",
         );
-        valid("kafka: { some.new.property: 5, bootstrap.servers: b }\nflows: [{ topic: a }]");
+        assert_eq!(
+            places(&loaded),
+            [
+                "error kafka.bootstrap.server @2:3",
+                "error kafka.linger.ms @3:14",
+                "error kafka.acks @4:3",
+                "error kafka.topic.acks @5:3",
+                "error kafka.debug @6:10",
+            ]
+        );
     }
 
     #[test]
@@ -827,6 +927,16 @@ mod secrets {
                 "flows: [{ topic: a, default: { in_memory: { backoff: { fixed: V } } } }]",
                 "flows: [{ topic: a, default: { in_memory: { backoff: { exponential: { base: 1s, jitter: V } } } } }]",
                 "flows: [{ topic: a, default: { in_memory: { backoff: { exponential: { base: 1s, multiplier: V } } } } }]",
+                "commit_interval: V\nflows: [{ topic: a }]",
+                "exactly_once: V\nflows: [{ topic: a }]",
+                "drain: { revoke: V }\nflows: [{ topic: a }]",
+                "flows: [{ topic: a, timeout: V }]",
+                "flows: [{ topic: a, payload_budget: V }]",
+                "flows: [{ topic: a, retry: { strategy: single, rate: V } }]",
+                "flows: [{ topic: a, breaker: { failures: V } }]",
+                "flows: [{ topic: a, breaker: { count: V } }]",
+                "kafka: { linger.ms: V }\nflows: [{ topic: a }]",
+                "kafka: { security.protocol: V }\nflows: [{ topic: a }]",
                 "kafka: V\nflows: [{ topic: a }]",
                 "group: g\nflows: [{ topic: a, ordering: key, retry: { strategy: single, group: V } }]",
             ] {
@@ -860,6 +970,9 @@ mod secrets {
     fn names_from_the_environment_are_not_shown_where_they_contradict_each_other() {
         for text in [
             "flows: [{ topic: V }, { topic: V }]",
+            "state_topic: V\nflows: [{ topic: V }]",
+            "group: V\nflows: [{ topic: \"${SECRET}.redrive\" }]",
+            "flows: [{ topic: V, retry: { draining: [V] } }]",
             "flows: [{ topic: V, dead_letter: { topic: V } }]",
             "flows: [{ topic: V, retry: { strategy: single, max_overall_attempts: 1 }, default: { delayed: { attempts: 2 } } }]",
             "flows: [{ topic: a, policies: [{ on: { error: \"validation-${SECRET}\" }, in_memory: {} }] }]",

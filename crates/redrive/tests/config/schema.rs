@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::support::{env, yaml};
 
 /// A valid config for each thing that a config can say.
-const VALID: [&str; 9] = [
+const VALID: [&str; 11] = [
     r#"{ "flows": [{ "topic": "orders" }] }"#,
     r#"{ "kafka": "embedded", "group": "billing", "flows": [{ "topic": "orders" }] }"#,
     r#"{ "kafka": { "bootstrap.servers": "b", "linger.ms": 5, "socket.keepalive.enable": true },
@@ -33,10 +33,17 @@ const VALID: [&str; 9] = [
          "in_memory": { "backoff": { "fixed": "0s" } },
          "delayed": { "backoff": { "exponential": { "base": "1s", "multiplier": 1.5, "jitter": 0.1,
            "min": "1s", "max": "1m" } } }, "then": "stop" } }] }"#,
+    r#"{ "state_topic": "s", "commit_interval": "500ms", "drain": { "revoke": "0s", "shutdown": "1m" },
+         "exactly_once": true, "flows": [{ "topic": "a", "timeout": "1m", "payload_budget": "512KiB",
+         "retry": { "strategy": "single", "rate": 100, "draining": ["old.1", "old.2"] }, "breaker": {
+         "failures": "50%", "window": "10s", "minimum": 5, "count": "any", "probe": "1s" } }] }"#,
+    r#"{ "flows": [{ "topic": "a", "payload_budget": 65536, "breaker": {} },
+         { "topic": "b", "payload_budget": "65536", "breaker": { "failures": 0.01 } },
+         { "topic": "c", "breaker": { "failures": "0.05" } }] }"#,
 ];
 
 /// Configs that are built wrongly, one thing each.
-const WRONG: [&str; 34] = [
+const WRONG: [&str; 44] = [
     "[]",
     "{}",
     r#"{ "flows": {} }"#,
@@ -55,7 +62,7 @@ const WRONG: [&str; 34] = [
     r#"{ "flows": [{ "topic": "a", "concurrency": "8" }] }"#,
     r#"{ "flows": [{ "topic": "a", "concurrency": 1.5 }] }"#,
     r#"{ "flows": [{ "topic": "a", "ordering": "keys" }] }"#,
-    r#"{ "flows": [{ "topic": "a", "breaker": {} }] }"#,
+    r#"{ "flows": [{ "topic": "a", "priority": {} }] }"#,
     r#"{ "flows": [{ "topic": "a", "handler": {} }] }"#,
     r#"{ "flows": [{ "topic": "a", "handler": { "http": { "url": "localhost" } } }] }"#,
     r#"{ "flows": [{ "topic": "a", "retry": { "strategy": "tier" } }] }"#,
@@ -71,6 +78,16 @@ const WRONG: [&str; 34] = [
     r#"{ "flows": [{ "topic": "a", "policies": [{ "on": "any", "then": "ignore" }] }] }"#,
     r#"{ "flows": [{ "topic": "a", "default": { "in_memory": { "backoff": { "fixed": "1s", "list": ["1s"] } } } }] }"#,
     r#"{ "flows": [{ "topic": "a", "default": { "in_memory": { "backoff": { "linear": {} } } } }] }"#,
+    r#"{ "flows": [{ "topic": "a" }], "state_topic": "a b" }"#,
+    r#"{ "flows": [{ "topic": "a" }], "commit_interval": 5 }"#,
+    r#"{ "flows": [{ "topic": "a" }], "drain": "5s" }"#,
+    r#"{ "flows": [{ "topic": "a" }], "exactly_once": 1 }"#,
+    r#"{ "flows": [{ "topic": "a", "retry": { "rate": 0 } }] }"#,
+    r#"{ "flows": [{ "topic": "a", "retry": { "draining": "old" } }] }"#,
+    r#"{ "flows": [{ "topic": "a", "breaker": { "failures": 0 } }] }"#,
+    r#"{ "flows": [{ "topic": "a", "breaker": { "failures": "0.5%" } }] }"#,
+    r#"{ "flows": [{ "topic": "a", "breaker": { "count": "all" } }] }"#,
+    r#"{ "flows": [{ "topic": "a", "payload_budget": "64MB" }] }"#,
 ];
 
 fn validator() -> jsonschema::Validator {
