@@ -83,7 +83,6 @@ fn of_flow(flow: &FlowConfig) -> Vec<Needed> {
     let tiers = flow.flow.strategy().tiers().iter().map(|it| &it.topic);
     std::iter::once(one(source, Purpose::Source))
         .chain(tiers.chain(retry).map(|it| one(it, Purpose::Retry)))
-        .chain(flow.draining.iter().map(|it| one(&Arc::from(it.as_str()), Purpose::Retry)))
         .chain([one(flow.flow.dead_letter(), Purpose::DeadLetter)])
         .chain(flow.draining.iter().map(|it| one(&Arc::from(it.as_str()), Purpose::Draining)))
         .collect()
