@@ -33,12 +33,14 @@ pub enum Mutation {
     TrustTheClock,
     /// A publish that failed counts as done.
     IgnorePublishFailure,
+    /// What an old ticket did not bring counts as gone, though it was asked for again since.
+    TrustOldTickets,
 }
 
 #[cfg(feature = "mutations")]
 impl Mutation {
     /// All of them.
-    pub const ALL: [Mutation; 14] = [
+    pub const ALL: [Mutation; 15] = [
         Mutation::SettleBeforePublished,
         Mutation::RunEarly,
         Mutation::ForgetRunning,
@@ -53,6 +55,7 @@ impl Mutation {
         Mutation::UnboundedReady,
         Mutation::TrustTheClock,
         Mutation::IgnorePublishFailure,
+        Mutation::TrustOldTickets,
     ];
 }
 

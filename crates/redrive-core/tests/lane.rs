@@ -447,6 +447,33 @@ fn what_is_missing_when_it_is_read_again_is_told_and_settled() {
     assert_eq!(bench.lane.commit_point(), 6);
 }
 
+#[test]
+fn a_record_that_comes_late_and_is_due_sooner_takes_the_place_of_one_that_is_near() {
+    let mut bench = Bench::new(LaneConfig { ready_limit: 2, ..config(LaneKind::Retry) });
+    bench.fetch([retry(0, START + 1500), retry(1, START + 1600), retry(2, START + 100)]);
+    assert_eq!(runs(&bench.until(START + 100)), [2]);
+    bench.succeed(2);
+    assert_eq!(runs(&bench.until(START + 1600)), [0, 1]);
+}
+
+#[test]
+fn only_the_ticket_that_a_record_was_last_asked_for_by_tells_that_it_is_gone() {
+    let narrow = LaneConfig { byte_budget: 0, ready_limit: 1, ..config(LaneKind::Retry) };
+    let mut bench = Bench::new(narrow);
+    assert_eq!(fetches(&bench.fetch([retry(0, START + 1500)])), [(0, vec![(0, 1)])]);
+    // The other one is due sooner: the first goes back to those that wait, and what was read of it is dropped.
+    assert_eq!(fetches(&bench.fetch([retry(1, START + 1000)])), [(1, vec![(1, 2)])]);
+    assert_eq!(bench.refetch([retry(0, START + 1500)]), []);
+    assert_eq!(bench.refetch([retry(1, START + 1000)]), []);
+    assert_eq!(bench.refetch_done(1), []);
+    let actions = bench.until(START + 1000);
+    assert_eq!((runs(&actions), fetches(&actions)), (vec![1], vec![(2, vec![(0, 1)])]));
+    assert_eq!(bench.refetch_done(0), []);
+    assert_eq!(bench.refetch([retry(0, START + 1500)]), []);
+    assert_eq!(bench.refetch_done(2), []);
+    assert_eq!(runs(&bench.until(START + 1500)), [0]);
+}
+
 /// A lane that folds soon.
 fn folding(index_limit: usize) -> LaneConfig {
     LaneConfig { index_limit, ready_limit: 50, lead: millis(100), ..config(LaneKind::Retry) }

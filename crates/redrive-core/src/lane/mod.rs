@@ -21,6 +21,7 @@
 
 mod breaker;
 mod by_offset;
+mod near;
 mod ready;
 mod slots;
 mod waiting;
@@ -38,6 +39,7 @@ use crate::time::Timestamp;
 use crate::verdict::{InPlace, Reason};
 use breaker::Ran;
 use by_offset::ByOffset;
+use near::Near;
 use ready::Ready;
 use waiting::Waiting;
 
@@ -265,15 +267,12 @@ pub struct Lane<P, H> {
     config: LaneConfig,
     progress: Progress,
     waiting: Waiting<P>,
-    /// Records whose time is near: those without a payload are being read again.
-    near: BTreeMap<waiting::Key, Option<Item<P>>>,
-    near_bytes: usize,
+    near: Near<P>,
     ready: Ready<P>,
     active: ByOffset<Active<P, H>>,
     /// When an active record is to be looked at again.
     timers: BTreeSet<(Timestamp, i64)>,
-    /// What is to be read again, and what was asked for.
-    to_fetch: Vec<waiting::Key>,
+    /// What was asked for, by ticket.
     asked: BTreeMap<u64, Asked>,
     next_ticket: u64,
     refetch_at: Option<Timestamp>,
@@ -394,12 +393,10 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         Ok(Self {
             progress,
             waiting: Waiting::new(config.index_limit, config.byte_budget),
-            near: BTreeMap::new(),
-            near_bytes: 0,
+            near: Near::new(),
             ready: Ready::new(),
             active: ByOffset::new(),
             timers: BTreeSet::new(),
-            to_fetch: Vec::new(),
             asked: BTreeMap::new(),
             next_ticket: 0,
             refetch_at: None,
@@ -428,7 +425,7 @@ impl<P: Clone, H: Clone> Lane<P, H> {
     /// How many records wait or are ready, and how many bytes of payloads are in memory.
     pub fn held(&self) -> (usize, usize) {
         let records = self.waiting.len() + self.near.len() + self.ready.len();
-        (records, self.waiting.bytes() + self.near_bytes + self.ready.bytes())
+        (records, self.waiting.bytes() + self.near.bytes() + self.ready.bytes())
     }
 
     /// Whether records are folded away.
@@ -471,19 +468,15 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         if self.is_closed() {
             return;
         }
-        let wake = self.wake(&item);
-        if let Some(slot) = self.near.get_mut(&(wake, item.offset)) {
-            if slot.is_none() {
-                self.near_bytes += item.bytes;
-                *slot = Some(item);
-            }
-        } else if self.waiting.is_scanned(wake, item.offset)
+        let key = (self.wake(&item), item.offset);
+        if let Some(item) = self.near.came(key, item)
+            && self.waiting.is_scanned(key)
             && !self.progress.is_pending(item.offset)
             && (mutation::is(Mutation::ScanSettled)
                 || !self.progress.is_settled(item.offset, item.dated()))
         {
             self.progress.unfold(item.offset);
-            self.wait(wake, item);
+            self.wait(key, Some(item));
         }
         self.turn(now, slots);
     }
@@ -493,13 +486,10 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         let Some(asked) = self.asked.remove(&ticket).filter(|_| !self.is_closed()) else {
             return;
         };
-        for key in asked.keys {
-            if self.near.get(&key).is_some_and(Option::is_none) {
-                self.near.remove(&key);
-                self.progress.settle(key.1, Some(key.0));
-                self.is_dirty = true;
-                self.actions.push_back(Action::Tell(Event::Lost(key.1..key.1 + 1)));
-            }
+        for (wake, offset) in self.near.read(ticket, asked.keys) {
+            self.progress.settle(offset, Some(wake));
+            self.is_dirty = true;
+            self.actions.push_back(Action::Tell(Event::Lost(offset..offset + 1)));
         }
         if let Some(scan) = asked.scan {
             self.waiting.scanned(&scan, true);
@@ -512,8 +502,7 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         let Some(asked) = self.asked.remove(&ticket).filter(|_| !self.is_closed()) else {
             return;
         };
-        let is_missing = |key: &waiting::Key| self.near.get(key).is_some_and(Option::is_none);
-        self.to_fetch.extend(asked.keys.into_iter().filter(is_missing));
+        self.near.ask_again(ticket, asked.keys);
         if let Some(scan) = asked.scan {
             self.waiting.scanned(&scan, false);
         }
@@ -697,10 +686,9 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         }
         // What was due at the last look and could not be done waits for something else to happen, and
         // must not hide what is due after it.
-        let looked_at = (self.looked_at, i64::MAX);
-        let near = self.near.range(looked_at..).next().map(|(key, _)| key.0);
+        let near = self.near.first_after(self.looked_at);
         let far = self.waiting.first().map(|key| key.0.before(self.config.lead));
-        let timer = self.timers.range(looked_at..).next().map(|it| it.0);
+        let timer = self.timers.range((self.looked_at, i64::MAX)..).next().map(|it| it.0);
         let commit =
             self.committing.is_none().then(|| self.last_commit.after(self.commit_interval()));
         let drained = match self.phase {
@@ -751,12 +739,14 @@ impl<P: Clone, H: Clone> Lane<P, H> {
                     self.ready.insert(item);
                 }
             }
-            (Fate::Run | Fate::DeadLetter(_), _) => self.wait(self.wake(&item), item),
+            (Fate::Run | Fate::DeadLetter(_), _) => {
+                self.wait((self.wake(&item), item.offset), Some(item))
+            }
         }
     }
 
-    fn wait(&mut self, wake: Timestamp, item: Item<P>) {
-        for offset in self.waiting.insert(wake, item) {
+    fn wait(&mut self, key: waiting::Key, item: Option<Item<P>>) {
+        for offset in self.waiting.insert(key, item) {
             self.progress.fold(offset);
         }
     }
@@ -800,7 +790,7 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         }
         self.tell_wanted(slots);
         self.flow_control(slots);
-        if !(self.to_fetch.is_empty() && self.waiting.is_empty()) {
+        if self.near.has_to_ask() || !self.waiting.is_empty() {
             self.ask_for_fetches(now);
         }
         self.commit(now);
@@ -840,44 +830,40 @@ impl<P: Clone, H: Clone> Lane<P, H> {
     /// Moves records whose time is near out of the waiting ones, and those that are due to the ready ones.
     fn promote(&mut self, now: Timestamp) {
         let horizon = now.after(self.config.lead);
-        let is_bounded = !mutation::is(Mutation::UnboundedReady);
-        while !is_bounded
-            || (self.near.len() + self.ready.len() < self.config.ready_limit && self.has_room())
-        {
-            let Some((key, item)) = self.waiting.pop(horizon) else {
+        while let Some(first) = self.waiting.peek(horizon) {
+            // Where there is no room, one that is to be woken sooner takes the place of the last.
+            let is_full = !self.has_room();
+            if is_full && self.near.last().is_none_or(|last| last < first) {
                 break;
-            };
-            match &item {
-                Some(item) => self.near_bytes += item.bytes,
-                None => self.to_fetch.push(key),
             }
-            self.near.insert(key, item);
+            if let Some((key, item)) = self.waiting.pop() {
+                self.near.insert(key, item);
+            }
+            if is_full && let Some((key, item)) = self.near.pop_last() {
+                self.wait(key, item);
+            }
         }
         let until = if mutation::is(Mutation::RunEarly) { horizon } else { now };
-        let due: Vec<_> = self
-            .near
-            .range(..=(until, i64::MAX))
-            .filter(|it| it.1.is_some())
-            .map(|it| *it.0)
-            .collect();
-        for key in due {
-            if let Some(item) = self.near.remove(&key).flatten() {
-                self.near_bytes -= item.bytes;
-                let is_early = mutation::is(Mutation::RunEarly)
-                    && item.due <= now.after(Duration::from_millis(50));
-                if item.due <= now || is_early {
-                    self.ready.insert(item);
-                } else {
-                    self.reappend(item);
-                }
+        for key in self.near.due(until) {
+            let Some(item) = self.near.take(key) else {
+                continue;
+            };
+            let is_early = mutation::is(Mutation::RunEarly)
+                && item.due <= now.after(Duration::from_millis(50));
+            if item.due <= now || is_early {
+                self.ready.insert(item);
+            } else {
+                self.reappend(item);
             }
         }
     }
 
-    /// Whether one more payload may be in memory for records that are near or ready.
+    /// Whether one more record may be near or ready.
     fn has_room(&self) -> bool {
-        let held = self.ready.bytes() + self.near_bytes;
-        held == 0 || held < self.config.byte_budget
+        let held = self.ready.bytes() + self.near.bytes();
+        mutation::is(Mutation::UnboundedReady)
+            || (self.near.len() + self.ready.len() < self.config.ready_limit
+                && (held == 0 || held < self.config.byte_budget))
     }
 
     fn reappend(&mut self, item: Item<P>) {
@@ -900,7 +886,6 @@ impl<P: Clone, H: Clone> Lane<P, H> {
                 return;
             };
             if is_early {
-                self.near_bytes += item.bytes;
                 self.near.insert((self.wake(&item), item.offset), Some(item));
             } else {
                 self.begin(item);
@@ -978,13 +963,13 @@ impl<P: Clone, H: Clone> Lane<P, H> {
             return;
         }
         self.refetch_at = None;
-        let keys = std::mem::take(&mut self.to_fetch);
+        let ticket = self.next_ticket;
+        let keys = self.near.ask(ticket);
         let offsets: Runs = keys.iter().map(|key| key.1).collect();
         let scan = self.waiting.next_scan(now.after(self.config.lead * 4));
         let mut ranges: Vec<_> = offsets.iter().chain(scan.clone()).collect();
         if !ranges.is_empty() {
             ranges.sort_by_key(|it| it.start);
-            let ticket = self.next_ticket;
             self.next_ticket += 1;
             self.asked.insert(ticket, Asked { keys, scan });
             self.actions.push_back(Action::Fetch { ticket, ranges });
@@ -1046,9 +1031,9 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         if self.config.kind == LaneKind::Source {
             return None;
         }
-        let near = self.near.first_key_value().map(|it| *it.0);
-        let others = [self.ready.first_due(), self.waiting.first(), Some((now, 0))];
-        let first = others.into_iter().chain([near]).flatten().min();
+        let first =
+            [self.near.first(), self.ready.first_due(), self.waiting.first(), Some((now, 0))];
+        let first = first.into_iter().flatten().min();
         first.map(|(due, offset)| Mark { due, offset })
     }
 

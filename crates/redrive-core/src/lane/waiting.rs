@@ -65,15 +65,17 @@ impl<P> Waiting<P> {
         }
     }
 
-    /// Lets a record wait. Returns the offsets that were folded away for it, itself perhaps among them.
-    pub(super) fn insert(&mut self, wake: Timestamp, item: Item<P>) -> Vec<i64> {
-        let offset = item.offset;
-        if self.folds.first().is_some_and(|fold| (wake, offset) >= fold.from) {
-            self.fold_one((wake, offset));
-            return vec![offset];
+    /// Lets a record wait, with or without its payload. Returns the offsets that were folded away for it, itself perhaps
+    /// among them.
+    pub(super) fn insert(&mut self, key: Key, item: Option<Item<P>>) -> Vec<i64> {
+        if self.folds.first().is_some_and(|fold| key >= fold.from) {
+            self.fold_one(key);
+            return vec![key.1];
         }
-        self.far.push(Reverse((wake, offset)));
-        self.keep((wake, offset), item);
+        self.far.push(Reverse(key));
+        if let Some(item) = item {
+            self.keep(key, item);
+        }
         if self.far.len() > self.index_limit { self.fold() } else { Vec::new() }
     }
 
@@ -88,10 +90,14 @@ impl<P> Waiting<P> {
         }
     }
 
-    /// Takes the first record that is to be woken by `until`, with its payload if that was kept.
-    pub(super) fn pop(&mut self, until: Timestamp) -> Option<(Key, Option<Item<P>>)> {
-        let Reverse(key) = *self.far.peek().filter(|it| it.0.0 <= until)?;
-        self.far.pop();
+    /// The first that is to be woken by `until` and is not folded.
+    pub(super) fn peek(&self, until: Timestamp) -> Option<Key> {
+        self.far.peek().map(|it| it.0).filter(|it| it.0 <= until)
+    }
+
+    /// Takes the first record that is not folded, with its payload if that was kept.
+    pub(super) fn pop(&mut self) -> Option<(Key, Option<Item<P>>)> {
+        let Reverse(key) = self.far.pop()?;
         let item = self.kept.remove(&key);
         self.kept_bytes -= item.as_ref().map_or(0, |it| it.bytes);
         Some((key, item))
@@ -193,10 +199,9 @@ impl<P> Waiting<P> {
     }
 
     /// Whether a record that was read again belongs to the fold that is being scanned.
-    pub(super) fn is_scanned(&self, wake: Timestamp, offset: i64) -> bool {
+    pub(super) fn is_scanned(&self, key: Key) -> bool {
         self.scan.is_some_and(|it| {
-            (it.next..=it.fold.last).contains(&offset)
-                && (it.fold.from..it.until).contains(&(wake, offset))
+            (it.next..=it.fold.last).contains(&key.1) && (it.fold.from..it.until).contains(&key)
         })
     }
 

@@ -28,9 +28,9 @@ const MEMBERS: usize = 3;
 const PARTITIONS: usize = 2;
 /// Where the members' clocks stand when all begins.
 const EPOCH: i64 = 1_700_000_000_000;
-/// How late a record may be while nothing goes wrong: a rebalance with its drain, and the lead, since where few records may be
-/// ready one that comes late waits for those that were made ready before it.
-const LATEST: Duration = Duration::from_secs(4);
+/// How late a record may be while nothing goes wrong: two rebalances in a row, each with a drain of up to half a second, blocks to
+/// store and a commit, and clocks that differ by up to 0.4 s. One alone makes up to a second.
+const LATEST: Duration = Duration::from_secs(2);
 /// How long retry topics keep records, where they do not for ever.
 const RETENTION: Duration = Duration::from_secs(30);
 
