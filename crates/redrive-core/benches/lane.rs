@@ -355,11 +355,14 @@ fn bench_steps(criterion: &mut Criterion) {
 fn bench_waiting(criterion: &mut Criterion) {
     print_memory("1 M waiting, payloads of 64 KiB", 64 << 10);
     print_memory("1 M waiting, payloads of 1 KiB", 1 << 10);
-    print_memory("1 M waiting, payloads of 64 bytes, all kept", 64);
+    print_memory("1 M waiting, payloads of 64 bytes", 64);
     let mut group = criterion.benchmark_group("next due of 1 M");
     group.throughput(Throughput::Elements(1));
-    for (name, bytes) in [("in memory", 64), ("read again", 64 << 10)] {
-        let mut driver = Driver::waiting(LaneConfig::new(LaneKind::Retry, CLUSTER), bytes);
+    for (name, bytes, byte_budget) in
+        [("in memory", 64, 1 << 30), ("read again", 64 << 10, 64 << 20)]
+    {
+        let config = LaneConfig { byte_budget, ..LaneConfig::new(LaneKind::Retry, CLUSTER) };
+        let mut driver = Driver::waiting(config, bytes);
         group.bench_function(name, |bencher| {
             bencher.iter_custom(|records| {
                 let (mut left, mut time) = (records, Duration::ZERO);

@@ -17,6 +17,8 @@ const CLUSTER: &str = "cluster-1";
 const START: i64 = 1_000_000;
 /// How much memory each payload takes.
 const BYTES: usize = 100;
+/// How much it takes to keep one.
+const KEPT: usize = BYTES + size_of::<Item<i64>>() + 32;
 
 /// A payload is the record's offset, and where it is published to is a name.
 type Act = Action<i64, &'static str>;
@@ -406,15 +408,24 @@ fn a_record_due_after_retention_is_appended_again_and_settled_when_that_is_ackno
 /// for, with this ticket.
 fn forgetful() -> (Bench, u64) {
     let due = |offset: i64| START + 60_000 + if (2..4).contains(&offset) { 0 } else { 100 };
-    let (byte_budget, lead) = (BYTES * 5 / 2, millis(2000));
+    let (byte_budget, lead) = (KEPT * 5 / 2, millis(2000));
     let mut bench = Bench::new(LaneConfig { byte_budget, lead, ..config(LaneKind::Retry) });
     assert_eq!(bench.fetch((0..6).map(|it| retry(it, due(it)))), []);
-    assert_eq!(bench.lane.held(), (6, 2 * BYTES));
+    assert_eq!(bench.lane.held(), (6, 2 * KEPT));
     assert_eq!(bench.until(START + 58_099), []);
     let asked = fetches(&bench.until(START + 58_100));
     let (ticket, ranges) = asked.first().unwrap();
     assert_eq!((ranges.as_slice(), asked.len()), ([(0, 2), (4, 6)].as_slice(), 1));
     (bench, *ticket)
+}
+
+#[test]
+fn tiny_payloads_stay_within_the_budget_with_what_it_takes_to_keep_them() {
+    let mut bench = Bench::new(LaneConfig { byte_budget: 10 * KEPT, ..config(LaneKind::Retry) });
+    bench.fetch((0..100).map(|it| Item { bytes: 1, ..retry(it, START + 60_000) }));
+    let (records, bytes) = bench.lane.held();
+    let each = KEPT - BYTES + 1;
+    assert_eq!((records, bytes), (100, 10 * KEPT / each * each));
 }
 
 #[test]

@@ -117,7 +117,7 @@ pub struct LaneConfig {
     pub cluster: String,
     /// How many waiting records have an entry of their own.
     pub index_limit: usize,
-    /// How many bytes of payloads are kept for waiting records.
+    /// How many bytes of payloads are kept for waiting records, with what it takes to keep them.
     pub byte_budget: usize,
     /// How many records are ready at the most, and how many relays and dead letters are under way.
     pub ready_limit: usize,
@@ -422,7 +422,7 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         self.waiting.floor().into_iter().fold(self.progress.commit_point(), i64::min)
     }
 
-    /// How many records wait or are ready, and how many bytes of payloads are in memory.
+    /// How many records wait or are ready, and how many bytes their payloads take in memory.
     pub fn held(&self) -> (usize, usize) {
         let records = self.waiting.len() + self.near.len() + self.ready.len();
         (records, self.waiting.bytes() + self.near.bytes() + self.ready.bytes())

@@ -1,7 +1,7 @@
 //! Records that wait for their time, in bounded memory.
 //!
-//! A waiting record costs sixteen bytes: when it is to be woken, and its offset. Payloads are kept within a budget, those
-//! of the nearest records first; what is not kept is read again shortly before its time. When there are too many
+//! A waiting record costs sixteen bytes: when it is to be woken, and its offset. Payloads are kept within a budget, which
+//! counts what it takes to keep them as well, those of the nearest records first; what is not kept is read again shortly before its time. When there are too many
 //! entries, the farthest are folded: of all records from a certain time on only the range of offsets is kept, which is
 //! scanned again before that time.
 
@@ -52,6 +52,14 @@ const MAX_FOLDS: usize = 32;
 /// How many offsets are asked for at once when a fold is scanned.
 const SCAN_PIECE: i64 = 4096;
 
+/// What a kept payload costs beside itself and its item: its key, and its share of a tree that is not full.
+const ENTRY_BYTES: usize = 32;
+
+/// How many bytes it takes to keep a payload.
+fn cost<P>(item: &Item<P>) -> usize {
+    item.bytes.saturating_add(size_of::<Item<P>>() + ENTRY_BYTES)
+}
+
 impl<P> Waiting<P> {
     pub(super) fn new(index_limit: usize, byte_budget: usize) -> Self {
         Self {
@@ -80,13 +88,13 @@ impl<P> Waiting<P> {
     }
 
     fn keep(&mut self, key: Key, item: Item<P>) {
-        self.kept_bytes += item.bytes;
+        self.kept_bytes += cost(&item);
         self.kept.insert(key, item);
         while self.kept_bytes > self.byte_budget {
             let Some((_, item)) = self.kept.pop_last() else {
                 return;
             };
-            self.kept_bytes -= item.bytes;
+            self.kept_bytes -= cost(&item);
         }
     }
 
@@ -99,7 +107,7 @@ impl<P> Waiting<P> {
     pub(super) fn pop(&mut self) -> Option<(Key, Option<Item<P>>)> {
         let Reverse(key) = self.far.pop()?;
         let item = self.kept.remove(&key);
-        self.kept_bytes -= item.as_ref().map_or(0, |it| it.bytes);
+        self.kept_bytes -= item.as_ref().map_or(0, cost);
         Some((key, item))
     }
 
@@ -127,7 +135,7 @@ impl<P> Waiting<P> {
         self.far.len()
     }
 
-    /// How many bytes of payloads are kept.
+    /// How many bytes it takes to keep the payloads.
     pub(super) fn bytes(&self) -> usize {
         self.kept_bytes
     }
@@ -142,7 +150,7 @@ impl<P> Waiting<P> {
         let from = folded.iter().copied().min().unwrap_or((Timestamp::default(), 0));
         for key in &folded {
             let item = self.kept.remove(key);
-            self.kept_bytes -= item.map_or(0, |it| it.bytes);
+            self.kept_bytes -= item.as_ref().map_or(0, cost);
         }
         let offsets = || folded.iter().map(|it| it.1);
         if let (Some(first), Some(last)) = (offsets().min(), offsets().max()) {
