@@ -459,6 +459,44 @@ fn what_is_missing_when_it_is_read_again_is_told_and_settled() {
 }
 
 #[test]
+fn what_is_near_does_not_keep_what_is_due_right_after_it_from_being_read_again_in_time() {
+    let mut bench = Bench::new(LaneConfig { byte_budget: 0, ..config(LaneKind::Retry) });
+    assert_eq!(fetches(&bench.fetch([retry(0, START + 1500)])), [(0, vec![(0, 1)])]);
+    bench.refetch([retry(0, START + 1500)]);
+    bench.refetch_done(0);
+    assert_eq!(fetches(&bench.fetch([retry(1, START + 1501)])), [(1, vec![(1, 2)])]);
+}
+
+#[test]
+fn no_more_is_read_again_at_once_than_there_is_memory_for() {
+    const LARGE: usize = 100_000;
+    let large = |offset| Item { bytes: LARGE, ..retry(offset, START + 60_000) };
+    let byte_budget = 10 * LARGE;
+    let mut bench = Bench::new(LaneConfig { byte_budget, ..config(LaneKind::Retry) });
+    bench.fetch((0..500).map(large));
+    let mut ran = 0;
+    let mut actions = VecDeque::from(bench.until(START + 60_000));
+    while let Some(action) = actions.pop_front() {
+        match action {
+            Action::Run { offset, .. } => {
+                ran += 1;
+                actions.extend(bench.succeed(offset));
+            }
+            Action::Fetch { ticket, ranges } => {
+                for offset in ranges.into_iter().flatten() {
+                    actions.extend(bench.refetch([large(offset)]));
+                    let bytes = bench.lane.held().1;
+                    assert!(bytes <= 2 * byte_budget + LARGE, "{bytes}");
+                }
+                actions.extend(bench.refetch_done(ticket));
+            }
+            other => assert_eq!(None, Some(other), "neither a run nor a fetch"),
+        }
+    }
+    assert_eq!((ran, bench.lane.commit_point()), (500, 500));
+}
+
+#[test]
 fn a_record_that_comes_late_and_is_due_sooner_takes_the_place_of_one_that_is_near() {
     let mut bench = Bench::new(LaneConfig { ready_limit: 2, ..config(LaneKind::Retry) });
     bench.fetch([retry(0, START + 1500), retry(1, START + 1600), retry(2, START + 100)]);

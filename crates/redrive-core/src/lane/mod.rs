@@ -349,6 +349,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The first and the longest wait after a publish that failed.
 const PUBLISH_AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 
+/// Records that are near have at least this much memory: one at a time would be late.
+const LEAST_BYTES: usize = 4 << 10;
+
 impl<P: Clone, H: Clone> Lane<P, H> {
     /// A lane for a partition that was just assigned.
     ///
@@ -425,7 +428,7 @@ impl<P: Clone, H: Clone> Lane<P, H> {
     /// How many records wait or are ready, and how many bytes their payloads take in memory.
     pub fn held(&self) -> (usize, usize) {
         let records = self.waiting.len() + self.near.len() + self.ready.len();
-        (records, self.waiting.bytes() + self.near.bytes() + self.ready.bytes())
+        (records, self.waiting.bytes() + self.near_bytes())
     }
 
     /// Whether records are folded away.
@@ -843,6 +846,8 @@ impl<P: Clone, H: Clone> Lane<P, H> {
                 self.wait(key, item);
             }
         }
+        // Those that are near come first: what is kept for later makes way for them.
+        self.waiting.keep_within(self.all_bytes().saturating_sub(self.near_bytes()));
         let until = if mutation::is(Mutation::RunEarly) { horizon } else { now };
         for key in self.near.due(until) {
             let Some(item) = self.near.take(key) else {
@@ -858,12 +863,23 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         }
     }
 
-    /// Whether one more record may be near or ready.
+    /// Whether one more record may be near or ready. What is still to be read again counts with its usual size.
     fn has_room(&self) -> bool {
-        let held = self.ready.bytes() + self.near.bytes();
+        let awaited = self.near.awaited().saturating_mul(self.waiting.usual_bytes());
+        let bytes = self.near_bytes().saturating_add(awaited);
         mutation::is(Mutation::UnboundedReady)
             || (self.near.len() + self.ready.len() < self.config.ready_limit
-                && (held == 0 || held < self.config.byte_budget))
+                && (bytes == 0 || bytes < self.all_bytes().max(LEAST_BYTES)))
+    }
+
+    /// How many bytes of payloads are in memory for records that are near or ready.
+    fn near_bytes(&self) -> usize {
+        self.near.bytes() + self.ready.bytes()
+    }
+
+    /// How many bytes of payloads may be in memory: as many as may be kept for waiting records, and once more.
+    fn all_bytes(&self) -> usize {
+        self.config.byte_budget.saturating_mul(2)
     }
 
     fn reappend(&mut self, item: Item<P>) {

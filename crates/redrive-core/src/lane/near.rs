@@ -12,6 +12,8 @@ use crate::time::Timestamp;
 pub(super) struct Near<P> {
     entries: BTreeMap<Key, Entry<P>>,
     bytes: usize,
+    /// How many payloads are not here.
+    awaited: usize,
     /// What is to be asked for. Some may have gone since.
     to_ask: Vec<Key>,
 }
@@ -26,7 +28,7 @@ enum Entry<P> {
 
 impl<P> Near<P> {
     pub(super) fn new() -> Self {
-        Self { entries: BTreeMap::new(), bytes: 0, to_ask: Vec::new() }
+        Self { entries: BTreeMap::new(), bytes: 0, awaited: 0, to_ask: Vec::new() }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -39,6 +41,10 @@ impl<P> Near<P> {
 
     pub(super) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    pub(super) fn awaited(&self) -> usize {
+        self.awaited
     }
 
     pub(super) fn first(&self) -> Option<Key> {
@@ -62,6 +68,7 @@ impl<P> Near<P> {
                 Entry::Here(item)
             }
             None => {
+                self.awaited += 1;
                 self.to_ask.push(key);
                 Entry::ToAsk
             }
@@ -73,7 +80,10 @@ impl<P> Near<P> {
     pub(super) fn pop_last(&mut self) -> Option<(Key, Option<Item<P>>)> {
         let (key, entry) = self.entries.pop_last()?;
         let item = entry.item();
-        self.bytes -= item.as_ref().map_or(0, |it| it.bytes);
+        match &item {
+            Some(item) => self.bytes -= item.bytes,
+            None => self.awaited -= 1,
+        }
         Some((key, item))
     }
 
@@ -96,6 +106,7 @@ impl<P> Near<P> {
             None => return Some(item),
             Some(Entry::Here(_)) => {}
             Some(entry) => {
+                self.awaited -= 1;
                 self.bytes += item.bytes;
                 *entry = Entry::Here(item);
             }
@@ -126,6 +137,7 @@ impl<P> Near<P> {
         for key in &keys {
             self.entries.remove(key);
         }
+        self.awaited -= keys.len();
         keys
     }
 

@@ -21,6 +21,8 @@ pub(super) struct Waiting<P> {
     far: BinaryHeap<Reverse<Key>>,
     kept: BTreeMap<Key, Item<P>>,
     kept_bytes: usize,
+    /// How large a payload usually is, of those that came lately.
+    usual_bytes: usize,
     /// By time, each up to the one behind it. No entry of `far` is at or beyond the first.
     folds: Vec<Fold>,
     scan: Option<Scan>,
@@ -66,6 +68,7 @@ impl<P> Waiting<P> {
             far: BinaryHeap::new(),
             kept: BTreeMap::new(),
             kept_bytes: 0,
+            usual_bytes: 0,
             folds: Vec::new(),
             scan: None,
             index_limit: index_limit.max(2),
@@ -76,6 +79,10 @@ impl<P> Waiting<P> {
     /// Lets a record wait, with or without its payload. Returns the offsets that were folded away for it, itself perhaps
     /// among them.
     pub(super) fn insert(&mut self, key: Key, item: Option<Item<P>>) -> Vec<i64> {
+        if let Some(item) = &item {
+            let before = self.usual_bytes.saturating_mul(31);
+            self.usual_bytes = before.saturating_add(item.bytes).div_ceil(32);
+        }
         if self.folds.first().is_some_and(|fold| key >= fold.from) {
             self.fold_one(key);
             return vec![key.1];
@@ -90,7 +97,12 @@ impl<P> Waiting<P> {
     fn keep(&mut self, key: Key, item: Item<P>) {
         self.kept_bytes += cost(&item);
         self.kept.insert(key, item);
-        while self.kept_bytes > self.byte_budget {
+        self.keep_within(self.byte_budget);
+    }
+
+    /// Drops payloads until they fit, the farthest first.
+    pub(super) fn keep_within(&mut self, bytes: usize) {
+        while self.kept_bytes > bytes {
             let Some((_, item)) = self.kept.pop_last() else {
                 return;
             };
@@ -138,6 +150,11 @@ impl<P> Waiting<P> {
     /// How many bytes it takes to keep the payloads.
     pub(super) fn bytes(&self) -> usize {
         self.kept_bytes
+    }
+
+    /// How many bytes a payload that was not kept will probably take.
+    pub(super) fn usual_bytes(&self) -> usize {
+        self.usual_bytes
     }
 
     /// The nearer half stays; the rest is folded.
