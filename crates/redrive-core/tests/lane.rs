@@ -631,7 +631,7 @@ fn timers_that_fall_due_while_the_lane_is_halted_run_when_it_goes_on() {
     let mut bench = Bench::new(config(LaneKind::Source));
     bench.fetch([fresh(0), fresh(1)]);
     assert_eq!(bench.fail_then(0, run_again(millis(1000))), []);
-    assert_eq!(bench.fail_then(1, Next::Stop), [Action::Halted]);
+    assert_eq!(bench.fail_then(1, Next::Stop), [Action::Halted { offset: 1 }]);
     assert_eq!(bench.until(START + 1200), []);
     let actions = bench.feed(|lane, now, slots| lane.resume(now, slots));
     assert_eq!(runs(&actions), [0, 1]);

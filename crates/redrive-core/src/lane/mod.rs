@@ -227,7 +227,10 @@ pub enum Action<P, H> {
     /// Read on.
     Resume,
     /// The lane halted: nothing more runs until it is told to go on.
-    Halted,
+    Halted {
+        /// Which record stopped it.
+        offset: i64,
+    },
     /// Nothing is under way any more, and what is settled is committed: the partition may go.
     Drained,
     /// Something that people should know.
@@ -578,7 +581,7 @@ impl<P: Clone, H: Clone> Lane<P, H> {
                 active.stage = Stage::Stopped;
                 if self.phase == Phase::Open {
                     self.phase = Phase::Halted;
-                    self.actions.push_back(Action::Halted);
+                    self.actions.push_back(Action::Halted { offset });
                 }
             }
         }

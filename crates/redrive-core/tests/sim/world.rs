@@ -1018,7 +1018,7 @@ impl World {
                     self.deliver_soon(token.at);
                 }
             }
-            Action::Halted => {
+            Action::Halted { .. } => {
                 let delay = self.rng.range(10, 2000);
                 self.after(delay, Event::GoOn(token));
             }
