@@ -32,6 +32,15 @@ pub struct Log {
     pub records: BTreeMap<i64, Rc<Record>>,
     pub start: i64,
     pub end: i64,
+    /// The records of transactions that are open, by where each begins.
+    pub open: BTreeMap<i64, Vec<i64>>,
+}
+
+impl Log {
+    /// The last stable offset: how far readers may go.
+    pub fn stable(&self) -> i64 {
+        self.open.first_key_value().map_or(self.end, |it| *it.0)
+    }
 }
 
 /// What the group committed for a partition.
@@ -49,6 +58,8 @@ pub struct Cluster {
     /// Who owns a partition: a member and the generation it got it in.
     pub owners: BTreeMap<Partition, (usize, u64)>,
     pub generation: u64,
+    /// When records could be read that a transaction had held back, by who they are.
+    pub released: BTreeMap<u64, i64>,
 }
 
 impl Cluster {
@@ -70,6 +81,26 @@ impl Cluster {
         log.records.insert(offset, Rc::new(Record { id, headers, appended_at: now, bytes }));
         log.end += 1;
         offset
+    }
+
+    /// Ends the transaction that begins at `first`. Returns what was taken back.
+    pub fn end_transaction(
+        &mut self,
+        at: Partition,
+        first: i64,
+        commits: bool,
+        now: i64,
+    ) -> Vec<Rc<Record>> {
+        let log = self.logs.entry(at).or_default();
+        let before = log.stable();
+        let offsets = log.open.remove(&first).unwrap_or_default();
+        // Its marker.
+        log.end += 1;
+        let aborted = offsets.into_iter().filter(|_| !commits);
+        let aborted = aborted.filter_map(|it| log.records.remove(&it)).collect();
+        let readable = log.records.range(before..log.stable());
+        self.released.extend(readable.map(|it| (it.1.id, now)));
+        aborted
     }
 
     /// Deletes what is older than the topic keeps.

@@ -15,6 +15,7 @@ pub struct Ledger {
     done: BTreeSet<u64>,
     dead: BTreeSet<u64>,
     dropped: BTreeSet<u64>,
+    aborted: BTreeSet<u64>,
     forgiven: BTreeSet<u64>,
     started: BTreeSet<(u64, Timestamp)>,
     /// The map could not say all, so that more may run again than is known here.
@@ -50,9 +51,10 @@ impl Ledger {
         if clock < due {
             self.broken = Some(format!("record {id} runs at {clock}, but is due at {due}"));
         }
-        let has_ended =
-            self.done.contains(&id) || self.dead.contains(&id) || self.dropped.contains(&id);
-        if has_ended && !self.forgiven.contains(&id) && !self.is_lenient {
+        if self.aborted.contains(&id) {
+            self.broken = Some(format!("record {id} runs, but its transaction was aborted"));
+        }
+        if self.has_ended(id) && !self.forgiven.contains(&id) && !self.is_lenient {
             self.broken = Some(format!(
                 "record {id} runs again after its end, without a crash or a lost acknowledgement"
             ));
@@ -76,6 +78,11 @@ impl Ledger {
         self.dropped.insert(id);
     }
 
+    /// Its producer took it back before anybody could read it.
+    pub fn aborted(&mut self, id: u64) {
+        self.aborted.insert(id);
+    }
+
     /// Something went wrong that nobody can hide: these may run again.
     pub fn may_run_again(&mut self, ids: impl IntoIterator<Item = u64>) {
         self.forgiven.extend(ids);
@@ -87,7 +94,7 @@ impl Ledger {
     }
 
     fn has_ended(&self, id: u64) -> bool {
-        self.done.contains(&id) || self.dead.contains(&id) || self.dropped.contains(&id)
+        [&self.done, &self.dead, &self.dropped, &self.aborted].iter().any(|it| it.contains(&id))
     }
 
     /// What has not ended.

@@ -62,6 +62,16 @@ enum Landing {
     Failed,
 }
 
+/// One partition's part of a commit.
+#[derive(Debug)]
+struct Commit {
+    token: Token,
+    offset: i64,
+    metadata: String,
+    /// How many of the lane's settled records it speaks of.
+    covered: usize,
+}
+
 #[derive(Debug)]
 enum Event {
     Produce,
@@ -70,7 +80,10 @@ enum Event {
     PublishLands { token: Token, offset: i64, id: u64, out: Hops, landing: Landing },
     Refetched { token: Token, ticket: u64, ranges: Vec<Range<i64>>, fine: bool },
     StoreLands { token: Token, block: Block, landing: Landing },
-    CommitLands { token: Token, offset: i64, metadata: String, covered: usize, landing: Landing },
+    SendCommits(usize),
+    CommitsLand(Vec<(Commit, Landing)>),
+    BeginTransaction,
+    EndTransaction { at: Partition, first: i64 },
     Wake(Token),
     GoOn(Token),
     Noticed(Token),
@@ -102,10 +115,13 @@ struct Member {
     skew: i64,
     slots: Slots,
     lanes: BTreeMap<Partition, MemberLane>,
+    /// What the next commit request has.
+    to_commit: Vec<Commit>,
 }
 
 /// What must have happened in a run of some length: a path that is never taken is a hole in the simulation.
-pub const RARE: [&str; 19] = [
+pub const RARE: [&str; 22] = [
+    "aborted transaction",
     "block",
     "changed config",
     "clock jump",
@@ -116,8 +132,10 @@ pub const RARE: [&str; 19] = [
     "failed refetch",
     "folded",
     "held back by a breaker",
+    "held back by a transaction",
     "late publish",
     "lost acknowledgement",
+    "partly accepted commit",
     "pause",
     "re-append",
     "rebalance",
@@ -191,6 +209,7 @@ impl World {
             skew: EPOCH,
             slots: slots.clone(),
             lanes: BTreeMap::new(),
+            to_commit: Vec::new(),
         });
         let mut world = World {
             members: members.collect(),
@@ -225,6 +244,7 @@ impl World {
             world.after(800, Event::Jump);
         }
         world.after(300, Event::Rebalance);
+        world.after(400, Event::BeginTransaction);
         world.after(1000, Event::Retain);
         world
     }
@@ -414,6 +434,7 @@ impl World {
             }
         }
         self.members[member].lanes.clear();
+        self.members[member].to_commit.clear();
         self.members[member].is_alive = false;
         self.members[member].slots = self.fresh_slots.clone();
         let (back, noticed) = (self.rng.range(10, 3000), self.rng.range(10, 2000));
@@ -494,9 +515,20 @@ impl World {
                     lane.covering = None;
                 }
             }
-            Event::CommitLands { token, offset, metadata, covered, landing } => {
-                self.commit_lands(token, offset, metadata, covered, landing);
+            Event::SendCommits(member) => self.send_commits(member),
+            Event::CommitsLand(commits) => {
+                for (commit, landing) in commits {
+                    self.commit_lands(commit, landing);
+                }
             }
+            Event::BeginTransaction => {
+                if !self.is_calm() {
+                    self.begin_transaction();
+                    let next = self.rng.range(500, 6000);
+                    self.after(next, Event::BeginTransaction);
+                }
+            }
+            Event::EndTransaction { at, first } => self.end_transaction(at, first),
             Event::Wake(token) => {
                 let time = self.time;
                 if let Some((lane, _)) = self.lane(token)
@@ -604,6 +636,38 @@ impl World {
         }
     }
 
+    /// Another producer writes within a transaction: to a source topic what is to be run, elsewhere only a marker.
+    fn begin_transaction(&mut self) {
+        let at = *self.rng.pick(&self.partitions());
+        let now = self.time + EPOCH;
+        let records = if at.0 == 0 { self.to_produce.min(3) } else { 0 };
+        self.to_produce -= records;
+        let offsets: Vec<_> = (0..records)
+            .map(|_| {
+                let id = self.ledger.produce();
+                self.cluster.append(at, id, Vec::new(), now, &mut self.rng)
+            })
+            .collect();
+        let log = self.cluster.logs.entry(at).or_default();
+        let first = offsets.first().copied().unwrap_or(log.end);
+        log.end = log.end.max(first + 1);
+        log.open.insert(first, offsets);
+        let length = self.rng.range(1, 3000);
+        self.after(length, Event::EndTransaction { at, first });
+    }
+
+    fn end_transaction(&mut self, at: Partition, first: i64) {
+        let (commits, now) = (!self.rng.one_in(3), self.time);
+        let aborted = self.cluster.end_transaction(at, first, commits, now);
+        if !commits {
+            self.count("aborted transaction");
+        }
+        for record in aborted {
+            self.ledger.aborted(record.id);
+        }
+        self.deliver_soon(at);
+    }
+
     fn deliver(&mut self, token: Token) {
         let batch = 1 + self.rng.below(30);
         let Some((lane, _)) = self.lane(token) else {
@@ -615,9 +679,13 @@ impl World {
         }
         let position = lane.lane.position();
         let log = &self.cluster.logs[&token.at];
-        let records: Vec<_> =
-            log.records.range(position..).take(batch).map(|it| (*it.0, it.1.clone())).collect();
-        let end = log.end;
+        let end = log.stable();
+        let is_held_back = position == end && end < log.end;
+        let readable = log.records.range(position..end.max(position));
+        let records: Vec<_> = readable.take(batch).map(|it| (*it.0, it.1.clone())).collect();
+        if is_held_back {
+            self.count("held back by a transaction");
+        }
         if records.is_empty() && position < end {
             self.feed(token, |lane, now, slots| lane.passed(end, now, slots));
         }
@@ -840,14 +908,26 @@ impl World {
         }
     }
 
-    fn commit_lands(
-        &mut self,
-        token: Token,
-        offset: i64,
-        metadata: String,
-        covered: usize,
-        landing: Landing,
-    ) {
+    /// What a member's lanes want to commit goes in one request, of which some parts may be accepted and others not.
+    fn send_commits(&mut self, member: usize) {
+        let commits = std::mem::take(&mut self.members[member].to_commit);
+        let is_partly = commits.len() > 1 && self.fault();
+        let (delay, whole) = (self.rng.range(1, 30), self.landing());
+        let mut parts = Vec::new();
+        for commit in commits {
+            let part = if self.rng.one_in(2) { Landing::Fine } else { Landing::Failed };
+            if self.lane(commit.token).is_some() {
+                parts.push((commit, if is_partly { part } else { whole }));
+            }
+        }
+        if parts.windows(2).any(|pair| pair[0].1 != pair[1].1) {
+            self.count("partly accepted commit");
+        }
+        self.after(delay, Event::CommitsLand(parts));
+    }
+
+    fn commit_lands(&mut self, commit: Commit, landing: Landing) {
+        let Commit { token, offset, metadata, covered } = commit;
         let is_owner = self.cluster.is_owner(token.at, token.member, token.generation);
         if !is_owner {
             self.count("refused commit");
@@ -941,7 +1021,7 @@ impl World {
                     // A member that was deposed without noticing it.
                     self.ledger.may_run_again([payload.id]);
                 }
-                let late = clock.since(due);
+                let late = clock.since(due.max(self.released_at(token.member, payload.id)));
                 if self.is_roomy && late > LATEST && self.ledger.is_first_start(payload.id, due) {
                     self.ledger.broken = Some(format!("record {} runs {late:?} late", payload.id));
                 }
@@ -1005,8 +1085,12 @@ impl World {
                 let covered = self
                     .lane(token)
                     .map_or(0, |(lane, _)| lane.covering.take().unwrap_or(lane.settled.len()));
-                let (delay, landing) = (self.rng.range(1, 30), self.landing());
-                self.after(delay, Event::CommitLands { token, offset, metadata, covered, landing });
+                let to_commit = &mut self.members[token.member].to_commit;
+                to_commit.push(Commit { token, offset, metadata, covered });
+                if to_commit.len() == 1 {
+                    let delay = self.rng.range(0, 10);
+                    self.after(delay, Event::SendCommits(token.member));
+                }
             }
             Action::Pause | Action::Resume => {
                 let is_paused = action == Action::Pause;
@@ -1033,6 +1117,13 @@ impl World {
                 other => self.ledger.broken = Some(format!("{other:?}")),
             },
         }
+    }
+
+    /// When a record could be read that a transaction had held back, here or before it was relayed, by the member's clock.
+    fn released_at(&self, member: usize, id: u64) -> Timestamp {
+        let released = self.cluster.released.get(&id);
+        let skew = self.members[member].skew;
+        released.map_or(Timestamp::default(), |it| Timestamp::from_millis(it + skew))
     }
 
     fn drained(&mut self, token: Token) {
