@@ -21,7 +21,6 @@
 
 mod breaker;
 mod by_offset;
-mod driving;
 mod near;
 mod ready;
 mod slots;
@@ -853,7 +852,10 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         // Those that are near come first: what is kept for later makes way for them.
         self.waiting.keep_within(self.all_bytes().saturating_sub(self.near_bytes()));
         let until = if mutation::is(Mutation::RunEarly) { horizon } else { now };
-        for item in self.near.take_due(until) {
+        for key in self.near.due(until) {
+            let Some(item) = self.near.take(key) else {
+                continue;
+            };
             let is_early = mutation::is(Mutation::RunEarly)
                 && item.due <= now.after(Duration::from_millis(50));
             if item.due <= now || is_early {

@@ -87,15 +87,17 @@ impl<P> Near<P> {
         Some((key, item))
     }
 
-    /// Takes those out that are to be woken by `until` and are here.
-    pub(super) fn take_due(&mut self, until: Timestamp) -> Vec<Item<P>> {
+    /// Those that are to be woken by `until` and are here.
+    pub(super) fn due(&self, until: Timestamp) -> Vec<Key> {
         let due = self.entries.range(..=(until, i64::MAX));
-        let here = due.filter(|it| matches!(it.1, Entry::Here(_)));
-        let keys: Vec<_> = here.map(|it| *it.0).collect();
-        let entries = keys.into_iter().filter_map(|key| self.entries.remove(&key));
-        let items: Vec<_> = entries.filter_map(Entry::item).collect();
-        self.bytes -= items.iter().map(|it| it.bytes).sum::<usize>();
-        items
+        due.filter(|it| matches!(it.1, Entry::Here(_))).map(|it| *it.0).collect()
+    }
+
+    /// Takes one out that is here.
+    pub(super) fn take(&mut self, key: Key) -> Option<Item<P>> {
+        let item = self.entries.remove(&key)?.item()?;
+        self.bytes -= item.bytes;
+        Some(item)
     }
 
     /// Takes a payload that was read again, whoever asked for it, or gives it back if nobody waits for it here.
