@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdkafka::error::KafkaError;
 use redrive_core::lane::{LaneConfig, Order, Slots};
@@ -22,6 +22,10 @@ use crate::kafka::publish::Publisher;
 use crate::kafka::reread::Rereader;
 use crate::kafka::state::StateTopic;
 use crate::topics::{self, Admin, Facts, Needed, Purpose};
+
+/// How long topics that were made may take to be there, and how often that is looked at.
+const MADE_WITHIN: Duration = Duration::from_secs(15);
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Why a consumer cannot run, or ended by itself.
 #[derive(Debug, thiserror::Error)]
@@ -249,7 +253,16 @@ impl Consumer {
                 .collect();
             if !missing.is_empty() {
                 admin.make(&missing, &found).await?;
-                found = admin.look(needed).await?;
+                // A topic that was just made takes a moment to get around among the brokers.
+                let until = Instant::now() + MADE_WITHIN;
+                loop {
+                    found = admin.look(needed).await?;
+                    let is_there = missing.iter().all(|it| found.contains_key(&it.topic));
+                    if is_there || Instant::now() > until {
+                        break;
+                    }
+                    tokio::time::sleep(LOOK_AGAIN).await;
+                }
             }
         }
         let missing: Vec<_> =
