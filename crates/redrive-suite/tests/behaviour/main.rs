@@ -5,7 +5,15 @@ use std::time::Duration;
 use redrive::{Backoff, Delayed, Flow, InMemory, Policy, Strategy, Tier};
 use redrive_suite::trial::Trial;
 
+mod draining;
+mod foreign;
 mod outcomes;
+mod payload;
+mod publishing;
+mod restart;
+mod sharing;
+mod slow;
+mod strategies;
 
 /// A wait of so many milliseconds.
 fn fixed(millis: u64) -> Backoff {
