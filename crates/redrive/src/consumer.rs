@@ -26,6 +26,8 @@ use crate::topics::{self, Admin, Facts, Needed, Purpose};
 /// How long topics that were made may take to be there, and how often that is looked at.
 const MADE_WITHIN: Duration = Duration::from_secs(15);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// How long the brokers are waited for before it is asked whether there is any hope.
+const ASK_AGAIN: Duration = Duration::from_millis(500);
 
 /// Why a consumer cannot run, or ended by itself.
 #[derive(Debug, thiserror::Error)]
@@ -177,12 +179,15 @@ impl Consumer {
         let state_topic: Arc<str> =
             self.config.state_topic.clone().unwrap_or_else(|| topics::state_topic(&group)).into();
         let needed = topics::needed(&self.config, &state_topic);
-        let admin = Arc::new(Admin::new(&properties, told.clone())?);
-        let Some((cluster, facts)) = self.connect(&admin, &told, &needed).await? else {
+        let publisher = Arc::new(Publisher::new(&properties, told.clone())?);
+        let Some(cluster) = self.connect(&publisher, &told).await? else {
             return Ok(());
         };
+        let admin = Admin::new(&properties, told.clone())?;
+        let facts = self.look_at_topics(&admin, &needed).await?;
         drop(admin);
-        let setup = Setup { consumer: &self, properties, told, group, state_topic, cluster, facts };
+        let setup =
+            Setup { consumer: &self, properties, told, group, state_topic, cluster, facts, publisher };
         let machine = setup.start()?;
         let result = self.supervise(&machine).await;
         // Joining threads must not hold up the handlers.
@@ -211,19 +216,20 @@ impl Consumer {
         }
     }
 
-    /// Waits for the brokers, and looks at the topics. None if it was told to stop meanwhile.
+    /// Waits for the brokers, and asks for the cluster's id. None if it was told to stop meanwhile.
+    ///
+    /// The producer asks, because somebody listens to what happens to it: an admin client's errors nobody ever hears of.
     async fn connect(
         &self,
-        admin: &Arc<Admin>,
+        publisher: &Arc<Publisher>,
         told: &Told,
-        needed: &[Needed],
-    ) -> Result<Option<(String, BTreeMap<Arc<str>, Facts>)>, RunError> {
+    ) -> Result<Option<String>, RunError> {
         loop {
             if self.shared.is_stopping.load(Ordering::Acquire) {
                 return Ok(None);
             }
-            let asked = Arc::clone(admin);
-            let cluster = tokio::task::spawn_blocking(move || asked.cluster_id());
+            let asked = Arc::clone(publisher);
+            let cluster = tokio::task::spawn_blocking(move || asked.cluster_id(ASK_AGAIN));
             let cluster = tokio::select! {
                 cluster = cluster => cluster.ok().flatten(),
                 () = self.shared.stop.notified() => return Ok(None),
@@ -231,8 +237,8 @@ impl Consumer {
             if let Some(reason) = told.refused() {
                 return Err(RunError::Refused(reason.to_owned()));
             }
-            if let Some(cluster) = cluster {
-                return Ok(Some((cluster, self.look_at_topics(admin, needed).await?)));
+            if cluster.is_some() {
+                return Ok(cluster);
             }
         }
     }
@@ -314,6 +320,7 @@ struct Setup<'a> {
     state_topic: Arc<str>,
     cluster: String,
     facts: BTreeMap<Arc<str>, Facts>,
+    publisher: Arc<Publisher>,
 }
 
 /// The running threads.
@@ -331,7 +338,7 @@ impl Setup<'_> {
     fn start(self) -> Result<Machine, RunError> {
         let config = &self.consumer.config;
         let events = &self.consumer.events;
-        let publisher = Arc::new(Publisher::new(&self.properties, self.told.clone())?);
+        let publisher = Arc::clone(&self.publisher);
         let state_topic = Arc::new(StateTopic::new(
             Arc::clone(&self.state_topic),
             &self.group,
