@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use anyhow::{Context, Result, bail};
@@ -130,7 +131,9 @@ impl Drop for OwnBroker {
 ///
 /// There is none.
 pub fn free_port() -> Result<u16> {
-    let start = std::process::id() % 5000;
+    // Not the same for two that ask.
+    static ASKED: AtomicU32 = AtomicU32::new(0);
+    let start = std::process::id() + 50 * ASKED.fetch_add(1, Ordering::Relaxed);
     (0..5000)
         .filter_map(|step| u16::try_from(20000 + (start + step) % 5000).ok())
         .find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok())

@@ -5,12 +5,16 @@ use std::time::Duration;
 use redrive::{Backoff, Delayed, Flow, InMemory, Policy, Strategy, Tier};
 use redrive_suite::trial::Trial;
 
+mod deposed;
 mod draining;
 mod foreign;
+mod outage;
 mod outcomes;
 mod payload;
 mod publishing;
 mod restart;
+mod retention;
+mod security;
 mod sharing;
 mod slow;
 mod strategies;
