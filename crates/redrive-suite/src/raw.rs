@@ -60,7 +60,7 @@ pub(crate) fn send(
         ptr: bytes.as_ref().map_or(ptr::null_mut(), |it| it.as_ptr().cast_mut().cast()),
         size: bytes.as_ref().map_or(0, Vec::len),
     };
-    let copy = i32::try_from(sys::RD_KAFKA_MSG_F_COPY).unwrap_or(0);
+    let copy = sys::RD_KAFKA_MSG_F_COPY;
     // SAFETY: librdkafka copies everything before the call returns, and owns the headers if it succeeds.
     unsafe {
         let headers = sys::rd_kafka_headers_new(sent.headers.len());

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use redrive_suite::broker::Broker;
-use redrive_suite::scenario;
+use redrive_suite::scenario::{self, Treatment};
 
 /// The same for everybody, so that what fails here fails elsewhere, as far as chance goes.
 const SEED: u64 = 1;
@@ -16,6 +16,10 @@ async fn keeps(name: &str) -> Result<()> {
     let report = scenario.run(&Broker::from_env()?, program, SEED, |_| {}).await?;
     println!("{report}");
     assert!(report.is_kept(), "{report}");
+    // Only who is killed leaves runs behind that nobody knows of.
+    if !matches!(scenario.treatment, Treatment::Kills(_)) {
+        assert_eq!((report.run_twice, report.dead_twice), (0, 0), "{report}");
+    }
     Ok(())
 }
 

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use redrive::{Context, Record};
+use redrive::{Context, Record, RunError};
 use redrive_suite::ledger;
 use redrive_suite::rng::Rng;
 use redrive_suite::trial::{Runs, Trial, until};
@@ -152,9 +152,11 @@ async fn a_member_whose_instance_was_taken_over_does_no_harm() -> Result<()> {
     trial.settled(&[&trial.topic]).await?;
     let committed = trial.broker.committed(&trial.group, &trial.topic, 1)?;
     assert_eq!(committed[0].0, Some(10));
-    // The old one was fenced: it ends, one way or the other.
-    first.handle.stop();
-    _ = first.ended().await?;
+    // The old one knows that it can go on no more, and ends by itself.
+    let began = Instant::now();
+    let error = first.ended().await?.unwrap_err();
+    assert!(matches!(&error, RunError::Fatal(it) if it.contains("fenced")), "{error:?}");
+    assert!(began.elapsed() < Duration::from_secs(10), "it took {:?}", began.elapsed());
     assert_eq!(trial.unsettled(&trial.topic)?, 0);
     second.stop().await?;
     Ok(())

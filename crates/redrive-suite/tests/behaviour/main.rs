@@ -1,5 +1,7 @@
 //! What Redrive does on a real broker, one behaviour a test. They are one program, so that they run side by side.
 
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "what tests share is part of them")]
+
 use std::time::Duration;
 
 use redrive::{Backoff, Delayed, Flow, InMemory, Policy, Strategy, Tier};
