@@ -76,8 +76,7 @@ async fn nothing_runs_twice_when_a_consumer_is_stopped_in_the_middle_and_started
 #[tokio::test(flavor = "multi_thread")]
 async fn what_does_not_fit_the_commit_goes_to_the_state_topic_and_nothing_settled_runs_twice()
 -> Result<()> {
-    // A lane has 4096 records under way at the most, so that there must be many lanes or few that are held. Every 8th of
-    // 32,000 is held, and which ones is so random that no encoding helps.
+    // A lane has 4096 records under way at the most, so that about one in 16 is held: by chance, so that no encoding helps.
     const RECORDS: usize = 60_000;
     let is_held = |it: usize| it.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 60 == 0;
     let trial = Trial::new("overflow", 1).await?;
