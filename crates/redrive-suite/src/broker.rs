@@ -4,13 +4,17 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::admin::{
+    AdminClient, AdminOptions, AlterConfig, NewTopic, ResourceSpecifier, TopicReplication,
+};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::KafkaError;
-use rdkafka::message::{Headers, Message};
+use rdkafka::message::Message;
 use rdkafka::producer::{BaseRecord, DefaultProducerContext, Producer, ThreadedProducer};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
+
+use crate::raw;
 
 /// How long the broker may take to answer.
 const ANSWER: Duration = Duration::from_secs(20);
@@ -33,14 +37,45 @@ pub struct Found {
     pub key: Option<Vec<u8>>,
     /// Its value.
     pub value: Option<Vec<u8>>,
-    /// Its headers.
-    pub headers: Vec<(String, Option<Vec<u8>>)>,
+    /// Its timestamp.
+    pub timestamp: Option<i64>,
+    /// Its headers in their order. A name is bytes, as Kafka has it.
+    pub headers: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+}
+
+/// A record that is to be produced.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sent {
+    /// Where to.
+    pub partition: i32,
+    /// Its key.
+    pub key: Option<Vec<u8>>,
+    /// Its value.
+    pub value: Option<Vec<u8>>,
+    /// Its timestamp, if not now.
+    pub timestamp: Option<i64>,
+    /// Its headers in their order. A name is bytes, as Kafka has it.
+    pub headers: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+}
+
+impl Sent {
+    /// A record of partition 0 with this value.
+    pub fn value(value: impl AsRef<[u8]>) -> Self {
+        Self { value: Some(value.as_ref().to_vec()), ..Self::default() }
+    }
+
+    /// With a header more.
+    #[must_use]
+    pub fn with_header(mut self, name: impl AsRef<[u8]>, value: Option<&[u8]>) -> Self {
+        self.headers.push((name.as_ref().to_vec(), value.map(<[u8]>::to_vec)));
+        self
+    }
 }
 
 impl Found {
     /// The last header of this name, as text.
     pub fn header(&self, name: &str) -> Option<&str> {
-        let found = self.headers.iter().rfind(|it| it.0 == name)?;
+        let found = self.headers.iter().rfind(|it| it.0 == name.as_bytes())?;
         std::str::from_utf8(found.1.as_deref()?).ok()
     }
 }
@@ -72,7 +107,7 @@ impl Broker {
         Ok(config.create()?)
     }
 
-    /// Makes topics, with settings.
+    /// Makes topics, with settings, and waits until the broker knows them.
     ///
     /// # Errors
     ///
@@ -82,7 +117,7 @@ impl Broker {
         topics: &[(&str, i32)],
         settings: &[(&str, &str)],
     ) -> Result<()> {
-        let admin: AdminClient<DefaultClientContext> = self.client().create()?;
+        let admin = self.admin()?;
         let made: Vec<_> = topics
             .iter()
             .map(|(name, partitions)| {
@@ -94,7 +129,21 @@ impl Broker {
         for result in admin.create_topics(&made, &options).await? {
             result.map_err(|(topic, code)| anyhow::anyhow!("{topic}: {code}"))?;
         }
+        let until = Instant::now() + ANSWER;
+        for (topic, _) in topics {
+            while !self.has(&admin, topic)? {
+                if Instant::now() > until {
+                    bail!("{topic} was made, but is not there");
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
         Ok(())
+    }
+
+    fn has(&self, admin: &AdminClient<DefaultClientContext>, topic: &str) -> Result<bool> {
+        let metadata = admin.inner().fetch_metadata(Some(topic), ANSWER)?;
+        Ok(metadata.topics().iter().any(|it| it.error().is_none() && !it.partitions().is_empty()))
     }
 
     /// A producer with `acks=all`.
@@ -127,6 +176,73 @@ impl Broker {
         }
         producer.flush(Duration::from_secs(60))?;
         Ok(())
+    }
+
+    /// Produces records as they are, and waits until they are there.
+    ///
+    /// # Errors
+    ///
+    /// They are not acknowledged in time.
+    pub fn send(&self, topic: &str, records: &[Sent]) -> Result<()> {
+        let producer = self.producer()?;
+        records.iter().try_for_each(|it| raw::send(&producer, topic, it))?;
+        producer.flush(Duration::from_secs(60))?;
+        Ok(())
+    }
+
+    fn admin(&self) -> Result<AdminClient<DefaultClientContext>> {
+        Ok(self.client().create()?)
+    }
+
+    /// Deletes a topic.
+    ///
+    /// # Errors
+    ///
+    /// The broker does not delete it.
+    pub async fn delete_topic(&self, topic: &str) -> Result<()> {
+        let options = AdminOptions::new().operation_timeout(Some(ANSWER));
+        for result in self.admin()?.delete_topics(&[topic], &options).await? {
+            result.map_err(|(topic, code)| anyhow::anyhow!("{topic}: {code}"))?;
+        }
+        Ok(())
+    }
+
+    /// Gives a topic these settings instead of those that it has.
+    ///
+    /// # Errors
+    ///
+    /// The broker does not take them.
+    pub async fn set(&self, topic: &str, settings: &[(&str, &str)]) -> Result<()> {
+        let change = AlterConfig::new(ResourceSpecifier::Topic(topic));
+        let change = settings.iter().fold(change, |change, (key, value)| change.set(key, value));
+        for result in self.admin()?.alter_configs([&change], &AdminOptions::new()).await? {
+            result.map_err(|(_, code)| anyhow::anyhow!("{topic}: {code}"))?;
+        }
+        Ok(())
+    }
+
+    /// Deletes the records of a partition below an offset.
+    ///
+    /// # Errors
+    ///
+    /// The broker does not delete them.
+    pub async fn delete_records(&self, topic: &str, partition: i32, below: i64) -> Result<()> {
+        let mut list = TopicPartitionList::new();
+        list.add_partition_offset(topic, partition, Offset::Offset(below))?;
+        self.admin()?.delete_records(&list, &AdminOptions::new()).await?;
+        Ok(())
+    }
+
+    /// The first offset of each partition of a topic, and the one behind the last.
+    ///
+    /// # Errors
+    ///
+    /// The broker does not answer.
+    pub fn bounds(&self, topic: &str) -> Result<Vec<(i64, i64)>> {
+        let consumer = self.consumer()?;
+        let metadata = consumer.fetch_metadata(Some(topic), ANSWER)?;
+        let partitions = metadata.topics().iter().flat_map(|it| it.partitions());
+        partitions.map(|it| Ok(consumer.fetch_watermarks(topic, it.id(), ANSWER)?)).collect()
     }
 
     /// Everything that is in a topic now.
@@ -162,12 +278,8 @@ impl Broker {
                     offset: message.offset(),
                     key: message.key().map(<[u8]>::to_vec),
                     value: message.payload().map(<[u8]>::to_vec),
-                    headers: message.headers().map_or_else(Vec::new, |headers| {
-                        headers
-                            .iter()
-                            .map(|it| (it.key.to_owned(), it.value.map(<[u8]>::to_vec)))
-                            .collect()
-                    }),
+                    timestamp: message.timestamp().to_millis(),
+                    headers: raw::headers(&message),
                 }),
             }
         }

@@ -3,10 +3,16 @@
 //! [`scenario`] says what happens: how many records, how many members, what is killed. Members are processes of their own
 //! ([`member`]) that write what they do to a [`ledger`]. When all is over, the ledger and an independent read of the
 //! topics say what was lost, early, out of order or run twice.
+//!
+//! Single behaviours are tried in `tests/behaviour`, by consumers in the test's own process ([`trial`]), some of them on a
+//! broker of their own ([`own`]).
 
 pub mod broker;
 pub mod ledger;
 pub mod member;
+pub mod own;
+mod raw;
 pub mod rng;
 pub mod scenario;
+pub mod trial;
 pub mod work;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdkafka::error::KafkaError;
 use redrive_core::lane::{LaneConfig, Order, Slots};
@@ -22,6 +22,12 @@ use crate::kafka::publish::Publisher;
 use crate::kafka::reread::Rereader;
 use crate::kafka::state::StateTopic;
 use crate::topics::{self, Admin, Facts, Needed, Purpose};
+
+/// How long topics that were made may take to be there, and how often that is looked at.
+const MADE_WITHIN: Duration = Duration::from_secs(15);
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// How long the brokers are waited for before it is asked whether there is any hope.
+const ASK_AGAIN: Duration = Duration::from_millis(500);
 
 /// Why a consumer cannot run, or ended by itself.
 #[derive(Debug, thiserror::Error)]
@@ -181,11 +187,22 @@ impl Consumer {
         let state_topic: Arc<str> =
             self.config.state_topic.clone().unwrap_or_else(|| topics::state_topic(&group)).into();
         let needed = topics::needed(&self.config, &state_topic);
-        let admin = Arc::new(Admin::new(&properties, told.clone())?);
-        let Some((cluster, facts)) = self.connect(&admin, &told, &needed).await? else {
+        let publisher = Arc::new(Publisher::new(&properties, told.clone())?);
+        let Some(cluster) = self.connect(&publisher, &told).await? else {
             return Ok(());
         };
-        let setup = Setup { consumer: &self, properties, told, group, state_topic, cluster, facts };
+        let admin = Arc::new(Admin::new(&properties, told.clone())?);
+        let facts = self.look_at_topics(&admin, &needed).await?;
+        let setup = Setup {
+            consumer: &self,
+            properties,
+            told,
+            group,
+            state_topic,
+            cluster,
+            facts,
+            publisher,
+        };
         self.tell_left_behind(admin, setup.groups(), needed).await;
         let machine = setup.start()?;
         let result = self.supervise(&machine).await;
@@ -235,19 +252,20 @@ impl Consumer {
         }
     }
 
-    /// Waits for the brokers, and looks at the topics. None if it was told to stop meanwhile.
+    /// Waits for the brokers, and asks for the cluster's id. None if it was told to stop meanwhile.
+    ///
+    /// The producer asks, because somebody listens to what happens to it: an admin client's errors nobody ever hears of.
     async fn connect(
         &self,
-        admin: &Arc<Admin>,
+        publisher: &Arc<Publisher>,
         told: &Told,
-        needed: &[Needed],
-    ) -> Result<Option<(String, BTreeMap<Arc<str>, Facts>)>, RunError> {
+    ) -> Result<Option<String>, RunError> {
         loop {
             if self.shared.is_stopping.load(Ordering::Acquire) {
                 return Ok(None);
             }
-            let asked = Arc::clone(admin);
-            let cluster = tokio::task::spawn_blocking(move || asked.cluster_id());
+            let asked = Arc::clone(publisher);
+            let cluster = tokio::task::spawn_blocking(move || asked.cluster_id(ASK_AGAIN));
             let cluster = tokio::select! {
                 cluster = cluster => cluster.ok().flatten(),
                 () = self.shared.stop.notified() => return Ok(None),
@@ -255,8 +273,8 @@ impl Consumer {
             if let Some(reason) = told.refused() {
                 return Err(RunError::Refused(reason.to_owned()));
             }
-            if let Some(cluster) = cluster {
-                return Ok(Some((cluster, self.look_at_topics(admin, needed).await?)));
+            if cluster.is_some() {
+                return Ok(cluster);
             }
         }
     }
@@ -284,7 +302,16 @@ impl Consumer {
                 .collect();
             if !missing.is_empty() {
                 admin.make(&missing, &found).await?;
-                found = admin.look(needed).await?;
+                // A topic that was just made takes a moment to get around among the brokers.
+                let until = Instant::now() + MADE_WITHIN;
+                loop {
+                    found = admin.look(needed).await?;
+                    let is_there = missing.iter().all(|it| found.contains_key(&it.topic));
+                    if is_there || Instant::now() > until {
+                        break;
+                    }
+                    tokio::time::sleep(LOOK_AGAIN).await;
+                }
             }
         }
         let missing: Vec<_> = needed
@@ -345,6 +372,7 @@ struct Setup<'a> {
     state_topic: Arc<str>,
     cluster: String,
     facts: BTreeMap<Arc<str>, Facts>,
+    publisher: Arc<Publisher>,
 }
 
 /// The running threads.
@@ -363,7 +391,7 @@ impl Setup<'_> {
     fn start(self) -> Result<Machine, RunError> {
         let config = &self.consumer.config;
         let events = &self.consumer.events;
-        let publisher = Arc::new(Publisher::new(&self.properties, self.told.clone())?);
+        let publisher = Arc::clone(&self.publisher);
         let state_topic = Arc::new(StateTopic::new(
             Arc::clone(&self.state_topic),
             &self.group,

@@ -112,6 +112,10 @@ impl Admin {
             }
         }
         let names: Vec<_> = found.keys().cloned().collect();
+        if names.is_empty() {
+            // Kafka refuses to be asked about nothing.
+            return Ok(found);
+        }
         let resources: Vec<_> = names.iter().map(|it| ResourceSpecifier::Topic(it)).collect();
         let options = AdminOptions::new().request_timeout(Some(ANSWER));
         let described = self.0.describe_configs(&resources, &options).await?;
@@ -181,11 +185,6 @@ impl Admin {
             }
         }
         left
-    }
-
-    /// The cluster's id.
-    pub(crate) fn cluster_id(&self) -> Option<String> {
-        self.0.inner().fetch_cluster_id(ANSWER)
     }
 }
 

@@ -21,6 +21,7 @@
 
 mod breaker;
 mod by_offset;
+mod driving;
 mod near;
 mod ready;
 mod slots;

@@ -78,6 +78,11 @@ impl<P> Waiting<P> {
         }
     }
 
+    /// What makes a payload fit for being kept.
+    pub(super) fn keep_by(&mut self, to_keep: fn(P) -> P) {
+        self.to_keep = to_keep;
+    }
+
     /// Lets a record wait, with or without its payload. Returns the offsets that were folded away for it, itself perhaps
     /// among them.
     pub(super) fn insert(&mut self, key: Key, item: Option<Item<P>>) -> Vec<i64> {
@@ -96,7 +101,13 @@ impl<P> Waiting<P> {
         if self.far.len() > self.index_limit { self.fold() } else { Vec::new() }
     }
 
-    fn keep(&mut self, key: Key, item: Item<P>) {
+    fn keep(&mut self, key: Key, mut item: Item<P>) {
+        // What would be dropped at once need not be made fit for keeping.
+        let is_full = self.kept_bytes + cost(&item) > self.byte_budget;
+        if is_full && self.kept.last_key_value().is_none_or(|(last, _)| *last < key) {
+            return;
+        }
+        item.payload = (self.to_keep)(item.payload);
         self.kept_bytes += cost(&item);
         self.kept.insert(key, item);
         self.keep_within(self.byte_budget);

@@ -482,11 +482,24 @@ impl Engine {
             (1, Some(outgoing)) => Next::Publish(Arc::new(trimmed(&outgoing))),
             (2, _) => {
                 let letter = judge.dead_letter(role, &record, Reason::TooLarge);
+                self.state.dead_lettered.fetch_add(1, Ordering::Relaxed);
+                self.tools.events.tell(&Event::DeadLettered {
+                    spot: spot(&record),
+                    error: None,
+                    reason: Reason::TooLarge,
+                });
                 Next::Publish(Arc::new(trimmed(&letter)))
             }
             _ => Next::Stop,
         };
         let is_stop = next == Next::Stop;
+        if is_stop {
+            // When the flow goes on the record begins anew, and may well succeed.
+            held.too_large.remove(&offset);
+            if held.unpublished.remove(&offset) {
+                self.state.unpublished.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
         held.machine.redirected(offset, next, now, &mut self.slots);
         if is_stop {
             let reason =

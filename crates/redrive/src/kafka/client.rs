@@ -98,6 +98,8 @@ impl Properties {
                 // Whether a record is too large is for the topic to say.
                 ("message.max.bytes", "1000000000"),
                 ("message.timeout.ms", "60000"),
+                // A topic that is not there is told of soon, and looked for again with the next try.
+                ("topic.metadata.propagation.max.ms", "3000"),
             ],
             &[("acks", "all"), ("enable.idempotence", "true"), ("partitioner", "murmur2_random")],
         )

@@ -75,6 +75,8 @@ pub(crate) struct Pulse {
     pub(crate) is_stopping: AtomicBool,
     /// Why it can go on no more.
     pub(crate) fatal: OnceLock<String>,
+    /// Whether the group has cast it out for good: nothing that it commits will be accepted.
+    pub(crate) is_cast_out: AtomicBool,
 }
 
 /// The member, as librdkafka calls it back.
@@ -343,7 +345,7 @@ impl Member {
     }
 
     fn revoke(&self, consumer: &BaseConsumer<Self>, partitions: &[(Arc<str>, i32)]) {
-        let is_lost = consumer.assignment_lost();
+        let is_lost = consumer.assignment_lost() || self.pulse.is_cast_out.load(Ordering::Relaxed);
         let mut held = self.held();
         let mut gone = Vec::new();
         for at in partitions {
@@ -504,6 +506,14 @@ fn poll(consumer: &BaseConsumer<Member>, queue: &Queue, pulse: &Pulse) {
         }
         let is_stopping = pulse.is_stopping.load(Ordering::Acquire) || pulse.fatal.get().is_some();
         match is_leaving {
+            // Nobody takes away what is not ours any more.
+            None if pulse.is_cast_out.load(Ordering::Relaxed) => {
+                let gone: Vec<_> = std::mem::take(&mut member.held().lanes).into_values().collect();
+                let numbers: Vec<_> = gone.iter().map(|it| it.number).collect();
+                member.commits.forget(&numbers);
+                each_inbox(&gone, |inbox, lanes| inbox.send(Letter::Lose { lanes }));
+                return;
+            }
             None if is_stopping => {
                 consumer.unsubscribe();
                 is_leaving = Some(Instant::now());
@@ -525,11 +535,17 @@ fn poll(consumer: &BaseConsumer<Member>, queue: &Queue, pulse: &Pulse) {
 fn serve(consumer: &BaseConsumer<Member>) {
     while let Some(result) = consumer.poll(Duration::ZERO) {
         if let Err(error) = result {
+            let member = consumer.context();
+            if let KafkaError::MessageConsumptionFatal(code) = &error {
+                member.pulse.is_cast_out.store(true, Ordering::Relaxed);
+                let group = &member.plan.group;
+                _ = member.pulse.fatal.set(format!("the member of {group} cannot go on: {code}"));
+            }
             let error = Event::Client {
                 error: "the consumer has trouble".to_owned(),
                 reason: error.to_string(),
             };
-            consumer.context().events.tell(&error);
+            member.events.tell(&error);
         }
     }
 }

@@ -145,6 +145,11 @@ impl Publisher {
         self.producer.client().native_ptr()
     }
 
+    /// The cluster's id, if brokers answer within the limit.
+    pub(crate) fn cluster_id(&self, limit: Duration) -> Option<String> {
+        self.producer.client().fetch_cluster_id(limit)
+    }
+
     /// Waits until nothing is on its way any more.
     pub(crate) fn flush(&self, limit: Duration) -> KafkaResult<()> {
         self.producer.flush(limit)

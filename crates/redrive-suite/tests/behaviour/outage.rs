@@ -1,0 +1,68 @@
+//! Brokers that die.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::Result;
+use redrive::{Backoff, Context, Delayed, Failure, Policy, Random, Record, Strategy, Tier};
+use redrive_suite::own::OwnBroker;
+use redrive_suite::trial::{Runs, Trial, until};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_lost_when_the_broker_is_killed_and_comes_back() -> Result<()> {
+    const RECORDS: usize = 1000;
+    let own = tokio::task::spawn_blocking(|| OwnBroker::start(&[])).await??;
+    let trial = Trial::on(own.broker()?, "killed", 2).await?;
+    let backoff =
+        Backoff::from(Random::between(Duration::from_millis(100), Duration::from_secs(8)));
+    let policy = Policy::default().with_delayed(Delayed::attempts(3).with_backoff(backoff));
+    let flow = trial
+        .flow()
+        .with_strategy(Strategy::Single(Tier::endless(trial.retry())))
+        .with_default(policy);
+    let runs = Runs::default();
+    let noted = runs.clone();
+    let member = trial
+        .start(flow, move |record: Record, context: Context| {
+            let run = noted.note(&record, &context);
+            async move {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+                let id: u32 = run.value.parse().unwrap();
+                match id % 10 {
+                    0 => Err(Failure::of_status(404)),
+                    1..=5 if run.attempt == 0 => Err(Failure::of_status(503)),
+                    _ => Ok(()),
+                }
+            }
+        })
+        .await?;
+    let values: Vec<_> = (0..RECORDS).map(|it| (format!("k{it}"), it.to_string())).collect();
+    trial.broker.produce(&trial.topic, 2, &values)?;
+    // In the middle of the first runs, with retries waiting.
+    runs.reach(RECORDS / 2).await?;
+    let own = tokio::task::spawn_blocking(move || -> Result<_> {
+        own.kill()?;
+        own.restart()?;
+        Ok(own)
+    })
+    .await??;
+    let done = || -> BTreeSet<String> {
+        let is_done = |id: u32, attempt: u32| matches!((id % 10, attempt), (6.., _) | (1..=5, 1..));
+        let runs = runs.all().into_iter();
+        runs.filter(|it| is_done(it.value.parse().unwrap(), it.attempt))
+            .map(|it| it.value)
+            .collect()
+    };
+    until("all others are done", || done().len() == RECORDS / 10 * 9).await?;
+    let letters = trial.letters(RECORDS / 10).await?;
+    let letters: BTreeSet<_> = letters.into_iter().map(|it| it.value).collect();
+    assert_eq!(letters.len(), RECORDS / 10);
+    trial.settled(&[&trial.topic, &trial.retry()]).await?;
+    for run in runs.all() {
+        assert!(run.due.is_none_or(|due| due <= run.at), "it ran early: {run:?}");
+    }
+    member.until("all is well", redrive::State::is_ready).await?;
+    member.stop().await?;
+    drop(own);
+    Ok(())
+}

@@ -1,0 +1,96 @@
+//! Logs lose their beginning: what waits there is saved, and what is lost is told.
+
+use anyhow::Result;
+use redrive::{Context, Delayed, Event, Failure, Policy, Record, Strategy, Tier};
+use redrive_suite::trial::{Runs, Trial};
+
+use super::{fixed, single};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_that_waits_longer_than_its_topic_keeps_records_runs_on_time_and_once()
+-> Result<()> {
+    let trial = Trial::new("retention", 1).await?;
+    let settings = [
+        ("retention.ms", "4000"),
+        ("segment.ms", "500"),
+        ("message.timestamp.type", "LogAppendTime"),
+    ];
+    trial.broker.make_topics(&[(&trial.retry(), 1)], &settings).await?;
+    let policy = Policy::default().with_delayed(Delayed::attempts(1).with_backoff(fixed(10_000)));
+    let flow = trial
+        .flow()
+        .with_strategy(Strategy::Single(Tier::endless(trial.retry())))
+        .with_default(policy);
+    let runs = Runs::default();
+    let noted = runs.clone();
+    let member = trial
+        .start(flow, move |record: Record, context: Context| {
+            let run = noted.note(&record, &context);
+            async move { if run.attempt == 0 { Err(Failure::of_status(503)) } else { Ok(()) } }
+        })
+        .await?;
+    trial.produce(["patient"])?;
+    let all = runs.reach(2).await?;
+    trial.settled(&[&trial.topic, &trial.retry()]).await?;
+    let late = all[1].at - all[1].due.unwrap();
+    assert!((0..2000).contains(&late), "{late} ms late");
+    assert_eq!((runs.count(), all[1].attempt), (2, 1));
+    let (start, end) = trial.broker.bounds(&trial.retry())?[0];
+    assert!(start > 0, "the first copy is still there, which shows nothing");
+    assert!(end > 2, "it was appended again {} times", end - 1);
+    let events = member.stop().await?;
+    let lost = events.iter().find(|it| matches!(it, Event::Lost { .. }));
+    assert!(lost.is_none(), "{lost:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn records_that_were_deleted_before_they_were_settled_are_told_as_lost() -> Result<()> {
+    let trial = Trial::new("deleted", 1).await?;
+    let runs = Runs::default();
+    let start = async || {
+        let noted = runs.clone();
+        trial
+            .start(single(&trial), move |record: Record, context: Context| {
+                noted.note(&record, &context);
+                async {}
+            })
+            .await
+    };
+    trial.produce(0..3)?;
+    let member = start().await?;
+    trial.settled(&[&trial.topic]).await?;
+    member.stop().await?;
+    trial.produce(3..10)?;
+    trial.broker.delete_records(&trial.topic, 0, 7).await?;
+    let member = start().await?;
+    trial.settled(&[&trial.topic]).await?;
+    let is_lost = |it: &Event| matches!(it, Event::Lost { offsets, .. } if *offsets == (3..7));
+    member.told("the loss", is_lost).await?;
+    let ran: Vec<_> = runs.all().into_iter().map(|it| it.value).collect();
+    assert_eq!(ran, ["0", "1", "2", "7", "8", "9"]);
+    member.stop().await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn settled_records_that_are_deleted_under_a_running_consumer_are_no_loss() -> Result<()> {
+    let trial = Trial::new("cut", 1).await?;
+    let runs = Runs::default();
+    let noted = runs.clone();
+    let member = trial
+        .start(single(&trial), move |record: Record, context: Context| {
+            noted.note(&record, &context);
+            async {}
+        })
+        .await?;
+    trial.produce(0..5)?;
+    trial.settled(&[&trial.topic]).await?;
+    trial.broker.delete_records(&trial.topic, 0, 5).await?;
+    trial.produce(5..8)?;
+    trial.settled(&[&trial.topic]).await?;
+    assert_eq!(runs.count(), 8);
+    let lost = member.stop().await?.into_iter().find(|it| matches!(it, Event::Lost { .. }));
+    assert!(lost.is_none(), "{lost:?}");
+    Ok(())
+}
