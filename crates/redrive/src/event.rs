@@ -299,9 +299,12 @@ impl fmt::Display for Event {
     }
 }
 
+/// Whoever wants to know.
+type Listener = dyn Fn(&Event) + Send + Sync;
+
 /// Where events go.
 #[derive(Clone, Default)]
-pub(crate) struct Events(Option<Arc<dyn Fn(&Event) + Send + Sync>>);
+pub(crate) struct Events(Option<Arc<Listener>>);
 
 impl Events {
     pub(crate) fn to(listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {

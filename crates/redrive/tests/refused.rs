@@ -1,5 +1,7 @@
 //! Configs that cannot be run are refused before anything is reached.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot start fails")]
+
 use redrive::config::{Config, FlowConfig};
 use redrive::{Consumer, Context, Failure, Flow, Record, RunError};
 

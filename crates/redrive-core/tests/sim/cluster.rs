@@ -30,6 +30,8 @@ impl Record {
 #[derive(Debug, Default)]
 pub struct Log {
     pub records: BTreeMap<i64, Rc<Record>>,
+    /// What retention has deleted, and when.
+    pub deleted: BTreeMap<i64, (Rc<Record>, i64)>,
     pub start: i64,
     pub end: i64,
     /// The records of transactions that are open, by where each begins.
@@ -104,13 +106,14 @@ impl Cluster {
     }
 
     /// Deletes what is older than the topic keeps.
-    pub fn retain(&mut self, at: Partition, oldest: i64) {
+    pub fn retain(&mut self, at: Partition, oldest: i64, now: i64) {
         if let Some(log) = self.logs.get_mut(&at) {
             while let Some((offset, record)) = log.records.first_key_value() {
                 if record.appended_at >= oldest {
                     break;
                 }
                 log.start = offset + 1;
+                log.deleted.insert(*offset, (Rc::clone(record), now));
                 log.records.pop_first();
             }
         }

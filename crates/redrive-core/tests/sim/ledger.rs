@@ -16,6 +16,7 @@ pub struct Ledger {
     dead: BTreeSet<u64>,
     dropped: BTreeSet<u64>,
     aborted: BTreeSet<u64>,
+    left_too_long: BTreeSet<u64>,
     forgiven: BTreeSet<u64>,
     started: BTreeSet<(u64, Timestamp)>,
     /// The map could not say all, so that more may run again than is known here.
@@ -83,6 +84,11 @@ impl Ledger {
         self.aborted.insert(id);
     }
 
+    /// It was due for so long that retention deleted it: members that cannot keep up lose records, and say so.
+    pub fn left_too_long(&mut self, id: u64) {
+        self.left_too_long.insert(id);
+    }
+
     /// Something went wrong that nobody can hide: these may run again.
     pub fn may_run_again(&mut self, ids: impl IntoIterator<Item = u64>) {
         self.forgiven.extend(ids);
@@ -90,7 +96,7 @@ impl Ledger {
 
     /// Whether every record that was produced has ended.
     pub fn is_complete(&self) -> bool {
-        (1..=self.produced).all(|id| self.has_ended(id))
+        (1..=self.produced).all(|id| self.has_ended(id) || self.left_too_long.contains(&id))
     }
 
     fn has_ended(&self, id: u64) -> bool {

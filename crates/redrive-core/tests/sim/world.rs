@@ -568,7 +568,7 @@ impl World {
                     let oldest = self.time + EPOCH
                         - i64::try_from(retention.as_millis()).unwrap_or(i64::MAX);
                     for at in self.partitions().into_iter().filter(|it| it.0 > 0) {
-                        self.cluster.retain(at, oldest);
+                        self.cluster.retain(at, oldest, self.time + EPOCH);
                     }
                     self.after(1000, Event::Retain);
                 }
@@ -1112,8 +1112,7 @@ impl World {
                     self.count("map cut");
                     self.ledger.is_lenient = true;
                 }
-                // What was deleted may have been settled since the last commit; what was not has no end.
-                Told::Lost(_) => self.count("deleted above the commit point"),
+                Told::Lost(offsets) => self.lost(token, offsets),
                 other => self.ledger.broken = Some(format!("{other:?}")),
             },
         }
@@ -1124,6 +1123,25 @@ impl World {
         let released = self.cluster.released.get(&id);
         let skew = self.members[member].skew;
         released.map_or(Timestamp::default(), |it| Timestamp::from_millis(it + skew))
+    }
+
+    /// Records are told to be gone. They must be, and what is more: what was deleted before its time, or soon after it, should
+    /// have been appended again. It may have been settled since the last commit; else it has no end.
+    fn lost(&mut self, token: Token, offsets: Range<i64>) {
+        self.count("deleted above the commit point");
+        let log = &self.cluster.logs[&token.at];
+        if let Some((offset, _)) = log.records.range(offsets.clone()).next() {
+            self.ledger.broken = Some(format!("{offset} is told to be lost, but is there"));
+        }
+        let late = i64::try_from(LATEST.as_millis()).unwrap_or(0);
+        let deleted: Vec<_> =
+            log.deleted.range(offsets).map(|it| (*it.0, it.1.0.clone(), it.1.1)).collect();
+        for (offset, record, deleted_at) in deleted {
+            let due = self.item(token.at, offset, &record).due.as_millis();
+            if due + late <= deleted_at {
+                self.ledger.left_too_long(record.id);
+            }
+        }
     }
 
     fn drained(&mut self, token: Token) {

@@ -43,6 +43,9 @@ const PASS_EVERY: Duration = Duration::from_millis(500);
 /// Lanes are numbered through the whole process, so that nobody mistakes one for another.
 static LANES: AtomicU64 = AtomicU64::new(1);
 
+/// A topic and a partition of it.
+type Partition = (Arc<str>, i32);
+
 /// A topic that a group reads, and whose it is.
 #[derive(Clone)]
 pub(crate) struct Subscribed {
@@ -95,9 +98,9 @@ pub(crate) struct Member {
 
 #[derive(Default)]
 struct Held {
-    lanes: BTreeMap<(Arc<str>, i32), HeldLane>,
+    lanes: BTreeMap<Partition, HeldLane>,
     /// Assigned, but their offsets are not known yet.
-    unopened: BTreeSet<(Arc<str>, i32)>,
+    unopened: BTreeSet<Partition>,
 }
 
 #[derive(Clone)]
@@ -151,7 +154,7 @@ impl Member {
         self.plan.topics.iter().find(|it| *it.topic == *topic)
     }
 
-    fn known(&self, list: &TopicPartitionList) -> Vec<(Arc<str>, i32)> {
+    fn known(&self, list: &TopicPartitionList) -> Vec<Partition> {
         let elements = list.elements();
         let known = elements.iter().filter_map(|it| {
             Some((Arc::clone(&self.subscribed(it.topic())?.topic), it.partition()))
@@ -163,7 +166,7 @@ impl Member {
         matches!(consumer.rebalance_protocol(), RebalanceProtocol::Cooperative)
     }
 
-    fn assign(&self, consumer: &BaseConsumer<Self>, partitions: Vec<(Arc<str>, i32)>) {
+    fn assign(&self, consumer: &BaseConsumer<Self>, partitions: Vec<Partition>) {
         self.held().unopened.extend(partitions);
         self.open(consumer, true);
     }
@@ -195,7 +198,7 @@ impl Member {
             held.unopened.remove(at);
             held.lanes.insert(at.clone(), lane.clone());
         }
-        let list = |lanes: &mut dyn Iterator<Item = (&(Arc<str>, i32), &HeldLane)>| {
+        let list = |lanes: &mut dyn Iterator<Item = (&Partition, &HeldLane)>| {
             offsets::at_offsets(
                 lanes.map(|((topic, partition), it)| (&**topic, *partition, it.position)),
             )
@@ -219,8 +222,8 @@ impl Member {
     fn look_up(
         &self,
         consumer: &BaseConsumer<Self>,
-        wanted: &[(Arc<str>, i32)],
-    ) -> KafkaResult<Vec<((Arc<str>, i32), HeldLane)>> {
+        wanted: &[Partition],
+    ) -> KafkaResult<Vec<(Partition, HeldLane)>> {
         if wanted.is_empty() {
             return Ok(Vec::new());
         }
@@ -254,7 +257,7 @@ impl Member {
 
     fn make_lane(
         &self,
-        at: &(Arc<str>, i32),
+        at: &Partition,
         subscribed: &Subscribed,
         committed: &offsets::Committed,
         (log_start, log_end): (i64, i64),
@@ -303,7 +306,7 @@ impl Member {
 
     /// A partition's position is not in the log. Deleted records are told of, and it is read on behind them; a log that ends
     /// before the position is another one.
-    fn recover(&self, consumer: &BaseConsumer<Self>, at: &(Arc<str>, i32), next: Option<i64>) {
+    fn recover(&self, consumer: &BaseConsumer<Self>, at: &Partition, next: Option<i64>) {
         let Some(lane) = self.held().lanes.get(at).cloned() else {
             return;
         };
@@ -344,7 +347,7 @@ impl Member {
         }
     }
 
-    fn revoke(&self, consumer: &BaseConsumer<Self>, partitions: &[(Arc<str>, i32)]) {
+    fn revoke(&self, consumer: &BaseConsumer<Self>, partitions: &[Partition]) {
         let is_lost = consumer.assignment_lost() || self.pulse.is_cast_out.load(Ordering::Relaxed);
         let mut held = self.held();
         let mut gone = Vec::new();
@@ -557,13 +560,13 @@ struct Router {
     /// By the topic's object, which costs nothing to look at.
     lanes: BTreeMap<(usize, i32), Option<Target>>,
     /// Behind the last record of each partition that was read.
-    next: BTreeMap<(Arc<str>, i32), i64>,
+    next: BTreeMap<Partition, i64>,
     /// Partitions whose position is not there.
-    unreadable: Vec<(Arc<str>, i32)>,
+    unreadable: Vec<Partition>,
 }
 
 struct Target {
-    at: (Arc<str>, i32),
+    at: Partition,
     lane: u64,
     inbox: Arc<Inbox>,
 }
