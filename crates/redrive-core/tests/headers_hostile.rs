@@ -659,6 +659,7 @@ mod counts {
             let expected = Reading {
                 state: RetryState { overall: 3, ..RetryState::default() },
                 due: Due::At(Timestamp::from_millis(1_700_000_030_250)),
+                is_dated: true,
                 format: Some(Dialect::Native),
                 unreadable: Some(name),
                 ..Reading::default()

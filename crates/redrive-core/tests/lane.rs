@@ -556,52 +556,52 @@ fn folded_due(offset: i64) -> i64 {
     START + 10_000 + offset * 1000
 }
 
-/// A lane with five records of which two have run; the other three were folded and are asked for, with this ticket.
+/// A lane with six records of which three have run; the other three were folded and are asked for, with this ticket.
 fn scanning(config: LaneConfig) -> (Bench, u64) {
     let mut bench = Bench::new(config).with_slots(Slots::new(1));
-    assert_eq!(bench.fetch((0..5).map(|it| retry(it, folded_due(it)))), []);
+    assert_eq!(bench.fetch((0..6).map(|it| retry(it, folded_due(it)))), []);
     assert!(bench.lane.is_folded());
-    for offset in [0, 1] {
+    for offset in [0, 1, 2] {
         assert_eq!(bench.until(folded_due(offset)).len(), 1);
         assert_eq!(bench.succeed(offset), []);
     }
-    let asked = fetches(&bench.until(START + 11_700));
+    let asked = fetches(&bench.until(START + 12_700));
     let (ticket, ranges) = asked.first().unwrap();
-    assert_eq!((ranges.as_slice(), asked.len()), ([(2, 5)].as_slice(), 1));
+    assert_eq!((ranges.as_slice(), asked.len()), ([(3, 6)].as_slice(), 1));
     (bench, *ticket)
 }
 
 #[test]
 fn a_ready_record_is_not_taken_again_by_a_scan() {
     let (mut bench, ticket) = scanning(folding(4));
-    let items = || (2..5).map(|it| retry(it, folded_due(it)));
+    let items = || (3..6).map(|it| retry(it, folded_due(it)));
     assert_eq!(bench.refetch(items()), []);
     // All three are due, and there is one slot.
-    assert_eq!(runs(&bench.tick_at(START + 20_000)), [2]);
+    assert_eq!(runs(&bench.tick_at(START + 20_000)), [3]);
     assert_eq!(bench.refetch_failed(ticket), []);
     let asked = fetches(&bench.tick_at(START + 21_000));
-    assert_eq!(asked, [(ticket + 1, vec![(2, 5)])]);
+    assert_eq!(asked, [(ticket + 1, vec![(3, 6)])]);
     assert_eq!(bench.refetch(items()), []);
     assert_eq!(bench.refetch_done(ticket + 1), []);
     assert_eq!(bench.lane.held(), (2, 2 * BYTES));
-    assert_eq!(runs(&bench.succeed(2)), [3]);
     assert_eq!(runs(&bench.succeed(3)), [4]);
-    assert_eq!(bench.succeed(4), []);
+    assert_eq!(runs(&bench.succeed(4)), [5]);
+    assert_eq!(bench.succeed(5), []);
     assert_eq!(bench.until(START + 40_000), []);
-    assert_eq!((bench.lane.commit_point(), bench.lane.held()), (5, (0, 0)));
+    assert_eq!((bench.lane.commit_point(), bench.lane.held()), (6, (0, 0)));
 }
 
 #[test]
 fn a_waiting_record_is_not_taken_again_by_a_scan() {
     let (mut bench, ticket) = scanning(LaneConfig { ready_limit: 1, ..folding(4) });
-    assert_eq!(bench.refetch((2..5).map(|it| retry(it, folded_due(it)))), []);
+    assert_eq!(bench.refetch((3..6).map(|it| retry(it, folded_due(it)))), []);
     assert_eq!(bench.refetch_failed(ticket), []);
     let mut ran = Vec::new();
     while bench.now < START + 20_000 {
         ran.extend(bench.serve_next(folded_due));
     }
-    assert_eq!(ran, [2, 3, 4]);
-    assert_eq!((bench.lane.commit_point(), bench.lane.held()), (5, (0, 0)));
+    assert_eq!(ran, [3, 4, 5]);
+    assert_eq!((bench.lane.commit_point(), bench.lane.held()), (6, (0, 0)));
 }
 
 // ----- publishing

@@ -191,8 +191,9 @@ impl Consumer {
         let Some(cluster) = self.connect(&publisher, &told).await? else {
             return Ok(());
         };
-        let admin = Arc::new(Admin::new(&properties, told.clone())?);
+        let admin = Admin::new(&properties, told.clone())?;
         let facts = self.look_at_topics(&admin, &needed).await?;
+        drop(admin);
         let setup = Setup {
             consumer: &self,
             properties,
@@ -203,7 +204,7 @@ impl Consumer {
             facts,
             publisher,
         };
-        self.tell_left_behind(admin, setup.groups(), needed).await;
+        self.tell_left_behind(&setup, needed).await;
         let machine = setup.start()?;
         let result = self.supervise(&machine).await;
         // Joining threads must not hold up the handlers.
@@ -212,14 +213,12 @@ impl Consumer {
     }
 
     /// Tells of topics that a group has read and no flow names any more. A topic that cannot be looked at is not told of.
-    async fn tell_left_behind(
-        &self,
-        admin: Arc<Admin>,
-        groups: BTreeSet<String>,
-        needed: Vec<Needed>,
-    ) {
+    async fn tell_left_behind(&self, setup: &Setup<'_>, needed: Vec<Needed>) {
+        let (properties, told, groups) =
+            (setup.properties.clone(), setup.told.clone(), setup.groups());
         let looked = tokio::task::spawn_blocking(move || {
-            admin.left_behind(&groups, |topic| needed.iter().any(|it| *it.topic == *topic))
+            let is_named = |topic: &str| needed.iter().any(|it| *it.topic == *topic);
+            topics::left_behind(&properties, &told, &groups, is_named)
         });
         for (topic, records) in looked.await.unwrap_or_default() {
             self.events.tell(&Event::LeftBehind { topic: topic.into(), records });

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
+use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::KafkaError;
 use rdkafka::types::RDKafkaErrorCode;
 use redrive_core::Strategy;
@@ -162,30 +163,38 @@ impl Admin {
         }
         Ok(())
     }
+}
 
-    /// Topics that these groups have read and that nobody names any more, with the records that they may still have.
-    pub(crate) fn left_behind(
-        &self,
-        groups: &BTreeSet<String>,
-        is_named: impl Fn(&str) -> bool,
-    ) -> BTreeMap<String, i64> {
-        let mut left: BTreeMap<String, i64> = BTreeMap::new();
-        for group in groups {
-            for committed in offsets::all_committed(self.0.inner(), group, ANSWER) {
-                let offsets::Committed { topic, partition, offset, .. } = committed;
-                let Some(offset) = offset.filter(|_| !is_named(&topic)) else {
-                    continue;
-                };
-                // A topic that is gone has nothing left.
-                let marks = self.0.inner().fetch_watermarks(&topic, partition, ANSWER);
-                let records = marks.map_or(0, |(start, end)| end - offset.max(start));
-                if records > 0 {
-                    *left.entry(topic).or_default() += records;
-                }
+/// Topics that these groups have read and that nobody names any more, with the records that they may still have.
+///
+/// A consumer asks, since librdkafka 2.12 crashes if another client is told that the coordinator has moved.
+pub(crate) fn left_behind(
+    properties: &Properties,
+    told: &Told,
+    groups: &BTreeSet<String>,
+    is_named: impl Fn(&str) -> bool,
+) -> BTreeMap<String, i64> {
+    let mut left: BTreeMap<String, i64> = BTreeMap::new();
+    for group in groups {
+        let consumer: Result<BaseConsumer<Told>, _> =
+            properties.reader(group).create_with_context(told.clone());
+        let Ok(consumer) = consumer else {
+            continue;
+        };
+        for committed in offsets::all_committed(consumer.client(), group, ANSWER) {
+            let offsets::Committed { topic, partition, offset, .. } = committed;
+            let Some(offset) = offset.filter(|_| !is_named(&topic)) else {
+                continue;
+            };
+            // A topic that is gone has nothing left.
+            let marks = consumer.fetch_watermarks(&topic, partition, ANSWER);
+            let records = marks.map_or(0, |(start, end)| end - offset.max(start));
+            if records > 0 {
+                *left.entry(topic).or_default() += records;
             }
         }
-        left
     }
+    left
 }
 
 /// How a topic is made.

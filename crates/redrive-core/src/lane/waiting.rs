@@ -174,7 +174,7 @@ impl<P> Waiting<P> {
     /// between two scans of the same records.
     fn fold(&mut self) -> Vec<i64> {
         let mut keys: Vec<Key> = std::mem::take(&mut self.far).into_iter().map(|it| it.0).collect();
-        let most = keys.len() / 4 * 3;
+        let most = keys.len() * 3 / 4;
         keys.select_nth_unstable(most);
         let folded = keys.split_off(most);
         self.far = keys.into_iter().map(Reverse).collect();
