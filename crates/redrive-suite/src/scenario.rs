@@ -119,6 +119,8 @@ pub struct Report {
     pub dead_twice: u64,
     /// How late retries ran, in milliseconds: half of them, all but one in a hundred, and the latest.
     pub late: (i64, i64, i64),
+    /// How many partitions were lost to somebody else before anything could be committed.
+    pub deposed: u64,
     /// How long it took, in milliseconds.
     pub took: u128,
 }
@@ -284,6 +286,7 @@ impl Scenario {
         let after = self.count(broker, &directory, dead_letters, &tasks)?;
         let report = Report {
             lost: report.lost.max(after.lost),
+            deposed: deposed(&directory)?,
             took: began.elapsed().as_millis(),
             ..after
         };
@@ -365,6 +368,19 @@ impl Scenario {
     }
 }
 
+/// How often members say in their logs that they lost a partition.
+fn deposed(directory: &Path) -> Result<u64> {
+    let mut count = 0;
+    for entry in std::fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|it| it == "log") {
+            let log = std::fs::read_to_string(&path)?;
+            count += log.lines().filter(|it| it.contains(" is lost: ")).count() as u64;
+        }
+    }
+    Ok(count)
+}
+
 impl Report {
     /// Whether the promises were kept: nothing lost, nothing early.
     pub fn is_kept(&self) -> bool {
@@ -377,7 +393,7 @@ impl std::fmt::Display for Report {
         let (half, most, all) = self.late;
         write!(
             f,
-            "produced {} done {} dead-lettered {} | lost {} early {} run twice {} dead twice {} | late p50 {half} p99 {most} max {all} ms | {:.1} s",
+            "produced {} done {} dead-lettered {} | lost {} early {} run twice {} dead twice {} deposed {} | late p50 {half} p99 {most} max {all} ms | {:.1} s",
             self.produced,
             self.done,
             self.dead_lettered,
@@ -385,6 +401,7 @@ impl std::fmt::Display for Report {
             self.early,
             self.run_twice,
             self.dead_twice,
+            self.deposed,
             Duration::from_millis(u64::try_from(self.took).unwrap_or(u64::MAX)).as_secs_f64()
         )
     }

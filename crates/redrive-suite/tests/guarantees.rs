@@ -16,8 +16,10 @@ async fn keeps(name: &str) -> Result<()> {
     let report = scenario.run(&Broker::from_env()?, program, SEED, |_| {}).await?;
     println!("{report}");
     assert!(report.is_kept(), "{report}");
-    // Only who is killed leaves runs behind that nobody knows of.
-    if !matches!(scenario.treatment, Treatment::Kills(_)) {
+    // Only who is killed leaves runs behind that nobody knows of, or who was so slow that the group gave it up.
+    let is_killed = matches!(scenario.treatment, Treatment::Kills(_));
+    let is_slow = report.deposed > 0 || report.late.2 > 5000;
+    if !is_killed && !is_slow {
         assert_eq!((report.run_twice, report.dead_twice), (0, 0), "{report}");
     }
     Ok(())

@@ -25,6 +25,7 @@ use crate::topics::{self, Admin, Facts, Needed, Purpose};
 
 /// How long topics that were made may take to be there, and how often that is looked at.
 const MADE_WITHIN: Duration = Duration::from_secs(15);
+const WHOLE_WITHIN: Duration = Duration::from_millis(500);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// How long the brokers are waited for before it is asked whether there is any hope.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
@@ -305,13 +306,18 @@ impl Consumer {
                 let until = Instant::now() + MADE_WITHIN;
                 loop {
                     found = admin.look(needed).await?;
-                    let is_there = missing.iter().all(|it| found.contains_key(&it.topic));
-                    if is_there || Instant::now() > until {
+                    if missing.iter().all(|it| it.is_whole(&found)) || Instant::now() > until {
                         break;
                     }
                     tokio::time::sleep(LOOK_AGAIN).await;
                 }
             }
+        }
+        // Others may have been made just now by somebody else; those that have fewer partitions by design are few.
+        let until = Instant::now() + WHOLE_WITHIN;
+        while !needed.iter().all(|it| it.is_whole(&found)) && Instant::now() < until {
+            tokio::time::sleep(LOOK_AGAIN).await;
+            found = admin.look(needed).await?;
         }
         let missing: Vec<_> = needed
             .iter()

@@ -40,6 +40,15 @@ pub(crate) struct Needed {
     pub(crate) longest: Duration,
 }
 
+impl Needed {
+    /// Whether the topic is there with as many partitions as its source. One that was just made may not be known in full.
+    pub(crate) fn is_whole(&self, found: &BTreeMap<Arc<str>, Facts>) -> bool {
+        let source =
+            self.source.as_ref().and_then(|it| found.get(it)).map_or(1, |it| it.partitions);
+        found.get(&self.topic).is_some_and(|it| it.partitions >= source)
+    }
+}
+
 /// What a topic looks like.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
