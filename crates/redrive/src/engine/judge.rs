@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use redrive_core::headers::{self, Failed, Header, Owner, Stamp, Stop};
+use redrive_core::headers::{self, Failed, Header, Owner, Reading, Stamp, Stop};
 use redrive_core::lane::{Hop, Next};
 use redrive_core::{
     Action, Ask, Delivery, Draw, Failure, InPlace, Incident, Origin, Reason, RecordView,
@@ -49,8 +49,7 @@ impl Judge<'_> {
         draw: Draw,
     ) -> Judged {
         let headers: Vec<_> = record.headers().collect();
-        let timestamp = record.appended_at().unwrap_or_default();
-        let reading = self.plan.read(role, &headers, record.value(), timestamp);
+        let reading = self.plan.read_record(role, &headers, record);
         let view = RecordView {
             topic: self.plan.flow.source(),
             key: record.key(),
@@ -80,7 +79,14 @@ impl Judge<'_> {
                     due,
                 };
                 (
-                    Next::Publish(self.outgoing(to, role, record, &verdict.state, failed, stop)),
+                    Next::Publish(self.outgoing(
+                        to,
+                        record,
+                        &reading,
+                        &verdict.state,
+                        failed,
+                        stop,
+                    )),
                     event,
                 )
             }
@@ -89,7 +95,14 @@ impl Judge<'_> {
                 let to = Arc::clone(topic);
                 let event = Event::DeadLettered { spot, error: Some(error), reason };
                 (
-                    Next::Publish(self.outgoing(to, role, record, &verdict.state, failed, stop)),
+                    Next::Publish(self.outgoing(
+                        to,
+                        record,
+                        &reading,
+                        &verdict.state,
+                        failed,
+                        stop,
+                    )),
                     event,
                 )
             }
@@ -134,18 +147,17 @@ impl Judge<'_> {
     /// A dead letter of a record that was not run, or that nothing else will take.
     pub(super) fn dead_letter(&self, role: Role, record: &Record, reason: Reason) -> Arc<Outgoing> {
         let headers: Vec<_> = record.headers().collect();
-        let timestamp = record.appended_at().unwrap_or_default();
-        let reading = self.plan.read(role, &headers, record.value(), timestamp);
+        let reading = self.plan.read_record(role, &headers, record);
         let stop = Stop::DeadLetter { reason, follows: None };
         let to = Arc::clone(self.plan.flow.dead_letter());
-        self.outgoing(to, role, record, &reading.state, None, stop)
+        self.outgoing(to, record, &reading, &reading.state, None, stop)
     }
 
     fn outgoing(
         &self,
         topic: Arc<str>,
-        role: Role,
         record: &Record,
+        reading: &Reading<'_>,
         state: &RetryState<'_>,
         failure: Option<Failed<'_>>,
         stop: Stop<'_>,
@@ -158,8 +170,6 @@ impl Judge<'_> {
             .zip(&names)
             .map(|((_, value), name)| Header { name, value: *value })
             .collect();
-        let timestamp = record.appended_at().unwrap_or_default();
-        let reading = self.plan.read(role, &headers, record.value(), timestamp);
         let here = Origin {
             topic: self.plan.flow.source(),
             partition: record.partition(),

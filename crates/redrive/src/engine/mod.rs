@@ -46,6 +46,13 @@ pub(crate) struct Tools {
     pub(crate) handler: Arc<dyn AnyHandler>,
 }
 
+impl Tools {
+    /// The queue of a group, while that is there.
+    fn queue(&self, group: usize) -> Option<Arc<Queue>> {
+        self.groups.get(group)?.queue.upgrade()
+    }
+}
+
 /// What an engine needs of a group.
 pub(crate) struct GroupLink {
     pub(crate) commits: Arc<Commits>,
@@ -268,6 +275,12 @@ impl Engine {
         *self.state.stopped.lock().unwrap_or_else(PoisonError::into_inner) = reason;
     }
 
+    /// The flow stops, until somebody lets it go on.
+    fn stop(&mut self, reason: String, now: Timestamp) {
+        self.set_stopped(Some(reason));
+        self.halt(now);
+    }
+
     /// All lanes stop taking records.
     fn halt(&mut self, now: Timestamp) {
         self.is_halted = true;
@@ -344,37 +357,38 @@ impl Engine {
             held.read_until = until.or(held.read_until);
             return;
         }
-        self.take_in(lane, messages, now);
-        if let Some(until) = until {
-            self.feed(lane, |machine, slots| machine.passed(until, now, slots));
-        }
+        self.take_in(lane, messages, until, now);
     }
 
-    fn take_in(&mut self, lane: u64, messages: impl IntoIterator<Item = Message>, now: Timestamp) {
+    /// The lane takes what was read, and is told how far that is everything.
+    fn take_in(&mut self, lane: u64, messages: Vec<Message>, until: Option<i64>, now: Timestamp) {
         let role = self.role(lane);
         self.grant(lane);
         let Some(held) = self.lanes.get_mut(&lane) else {
             return;
         };
-        for message in messages {
-            match message.error() {
-                None => {
-                    let (item, unreadable) = self.plan.item(role, message);
-                    if item.fate == Fate::Settle {
-                        self.state.foreign.fetch_add(1, Ordering::Relaxed);
-                        self.tools.events.tell(&Event::Foreign(spot(&item.payload)));
-                    } else if let Some(header) = unreadable {
-                        let spot = spot(&item.payload);
-                        self.tools.events.tell(&Event::Unreadable { spot, header });
-                    }
-                    held.machine.fetched(item, now, &mut self.slots);
-                }
-                Some(error) => self.tools.events.tell(&Event::Unread {
+        let (plan, state, events) = (&self.plan, &self.state, &self.tools.events);
+        let items = messages.into_iter().filter_map(|message| {
+            if let Some(error) = message.error() {
+                events.tell(&Event::Unread {
                     topic: message.topic().into(),
                     partition: message.partition(),
                     error: format!("{error}: {}", message.error_text()),
-                }),
+                });
+                return None;
             }
+            let (item, unreadable) = plan.item(role, message);
+            if item.fate == Fate::Settle {
+                state.foreign.fetch_add(1, Ordering::Relaxed);
+                events.tell(&Event::Foreign(spot(&item.payload)));
+            } else if let Some(header) = unreadable {
+                events.tell(&Event::Unreadable { spot: spot(&item.payload), header });
+            }
+            Some(item)
+        });
+        held.machine.fetched_all(items, now, &mut self.slots);
+        if let Some(until) = until {
+            held.machine.passed(until, now, &mut self.slots);
         }
         self.touched.insert(lane);
     }
@@ -418,9 +432,8 @@ impl Engine {
         let is_stop = judged.next == Next::Stop;
         held.machine.judged(offset, judged.next, now, &mut self.slots);
         if is_stop {
-            self.set_stopped(Some(judged.event.to_string()));
-            self.state.wants_exit.fetch_or(judged.exit, Ordering::Relaxed);
-            self.halt(now);
+            self.stop(judged.event.to_string(), now);
+            self.state.wants_exit.fetch_or(judged.exit, Ordering::Release);
         }
     }
 
@@ -432,10 +445,7 @@ impl Engine {
         self.touched.insert(lane);
         match result {
             Ok(()) => {
-                held.too_large.remove(&offset);
-                if held.unpublished.remove(&offset) {
-                    self.state.unpublished.fetch_sub(1, Ordering::Relaxed);
-                }
+                held.make_good(offset, &self.state);
                 held.machine.published(offset, now, &mut self.slots);
             }
             Err(error) => self.not_published(lane, offset, error, now),
@@ -495,18 +505,15 @@ impl Engine {
         let is_stop = next == Next::Stop;
         if is_stop {
             // When the flow goes on the record begins anew, and may well succeed.
-            held.too_large.remove(&offset);
-            if held.unpublished.remove(&offset) {
-                self.state.unpublished.fetch_sub(1, Ordering::Relaxed);
-            }
+            held.make_good(offset, &self.state);
         }
         held.machine.redirected(offset, next, now, &mut self.slots);
         if is_stop {
             let reason =
                 format!("{} is too large for {to}, and nothing else takes it", spot(&record));
-            self.set_stopped(Some(reason.clone()));
-            self.tools.events.tell(&Event::Stopped { spot: spot(&record), error: reason });
-            self.halt(now);
+            let event = Event::Stopped { spot: spot(&record), error: reason.clone() };
+            self.tools.events.tell(&event);
+            self.stop(reason, now);
         }
     }
 
@@ -692,8 +699,7 @@ impl Engine {
             Action::Pause => {
                 held.is_held_back = true;
                 held.is_cut_off = true;
-                if let Some(queue) = self.tools.groups.get(group).and_then(|it| it.queue.upgrade())
-                {
+                if let Some(queue) = self.tools.queue(group) {
                     queue.hold_back(topic, key.partition);
                 }
             }
@@ -728,18 +734,23 @@ impl Engine {
             held.is_cut_off = false;
             let (key, group) = (held.key, held.group);
             let topic = self.topic(key);
-            if let Some(queue) = self.tools.groups.get(group).and_then(|it| it.queue.upgrade()) {
+            if let Some(queue) = self.tools.queue(group) {
                 queue.forward(&topic, key.partition);
             }
         }
-        self.take_in(lane, piece, now);
-        if let Some(until) = until {
-            self.feed(lane, |machine, slots| machine.passed(until, now, slots));
-        }
+        self.take_in(lane, piece, until, now);
     }
 }
 
 impl Held {
+    /// A record is no longer one that could not be published.
+    fn make_good(&mut self, offset: i64, state: &FlowState) {
+        self.too_large.remove(&offset);
+        if self.unpublished.remove(&offset) {
+            state.unpublished.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
     /// Whether it wants more, and there is more.
     fn is_unfed(&self) -> bool {
         self.is_cut_off && !self.is_held_back

@@ -84,7 +84,7 @@ impl FlowPlan {
     }
 
     /// What a record's headers say.
-    pub(crate) fn read<'a>(
+    fn read<'a>(
         &self,
         role: Role,
         headers: &[Header<'a>],
@@ -98,6 +98,16 @@ impl FlowPlan {
             timestamp,
         };
         headers::read(headers, value, &context)
+    }
+
+    /// What the headers of a record that was taken in say.
+    pub(crate) fn read_record<'a>(
+        &self,
+        role: Role,
+        headers: &[Header<'a>],
+        record: &Record,
+    ) -> Reading<'a> {
+        self.read(role, headers, record.value(), record.appended_at().unwrap_or_default())
     }
 
     /// A message as the lane takes it, and the header that could not be read, if there was one.
@@ -156,8 +166,7 @@ impl FlowPlan {
     ) -> Context {
         let retried = (self.place(role) != Place::Source).then(|| {
             let headers: Vec<_> = record.headers().collect();
-            let timestamp = record.appended_at().unwrap_or_default();
-            let reading = self.read(role, &headers, record.value(), timestamp);
+            let reading = self.read_record(role, &headers, record);
             let origin = reading.origin.map(|it| (it.topic.to_owned(), it.partition, it.offset));
             Box::new(Retried {
                 origin,
