@@ -230,10 +230,6 @@ impl Consumer {
         if self.config.flows.is_empty() {
             return Err(RunError::NoFlow);
         }
-        if self.config.exactly_once {
-            let message = "`exactly_once: true` is not there yet: take it out";
-            return Err(RunError::Unsupported(message.to_owned()));
-        }
         for flow in &self.config.flows {
             let topic = flow.flow.source();
             if !self.handlers.contains_key(&**topic) {
@@ -429,6 +425,7 @@ impl Setup<'_> {
                 index,
                 group,
                 topics,
+                is_exactly_once: config.exactly_once,
                 revoke_limit: config.drain.revoke,
                 shutdown_limit: config.drain.shutdown,
             };
@@ -461,6 +458,7 @@ impl Setup<'_> {
             let links = members.iter().map(|it| GroupLink {
                 commits: Arc::clone(&it.commits),
                 queue: it.queue().map(|it| Arc::downgrade(&it)).unwrap_or_default(),
+                transactions: config.exactly_once,
             });
             let tools = Tools {
                 publisher: Arc::clone(&publisher),

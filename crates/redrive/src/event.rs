@@ -176,6 +176,13 @@ pub enum Event {
         /// How many, at the most.
         records: i64,
     },
+    /// A transaction came to nothing, and what was in it is tried again.
+    TransactionAborted {
+        /// The consumer group.
+        group: Arc<str>,
+        /// What Kafka said.
+        error: String,
+    },
     /// A client of Kafka has trouble.
     Client {
         /// What sort.
@@ -219,6 +226,7 @@ impl Event {
             | Event::Unreadable { .. }
             | Event::LeftBehind { .. }
             | Event::Unread { .. }
+            | Event::TransactionAborted { .. }
             | Event::Client { .. } => Level::Warning,
             Event::Stopped { .. }
             | Event::PublishFailed { .. }
@@ -294,6 +302,9 @@ impl fmt::Display for Event {
                 f,
                 "{topic} is named by no flow, but still has up to {records} unsettled records: name it in `draining` to finish them"
             ),
+            Event::TransactionAborted { group, error } => {
+                write!(f, "a transaction of {group} was aborted and is tried again: {error}")
+            }
             Event::Client { error, reason } => write!(f, "{error}: {reason}"),
         }
     }

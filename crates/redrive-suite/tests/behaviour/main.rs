@@ -10,6 +10,7 @@ use redrive_suite::trial::Trial;
 mod deposed;
 mod draining;
 mod foreign;
+mod metadata;
 mod outage;
 mod outcomes;
 mod payload;
@@ -20,6 +21,7 @@ mod security;
 mod sharing;
 mod slow;
 mod strategies;
+mod transactions;
 
 /// A wait of so many milliseconds.
 fn fixed(millis: u64) -> Backoff {
