@@ -401,12 +401,15 @@ impl Transactor {
     }
 }
 
+/// A lane and offsets of it.
+type LaneOffsets = (u64, Vec<i64>);
+
 /// Lanes with their offsets, together with those that have the same inbox.
 fn by_inbox(
     owned: &BTreeMap<u64, Owned>,
     lanes: BTreeMap<u64, Vec<i64>>,
-) -> Vec<(Arc<Inbox>, Vec<(u64, Vec<i64>)>)> {
-    let mut inboxes: Vec<(Arc<Inbox>, Vec<(u64, Vec<i64>)>)> = Vec::new();
+) -> Vec<(Arc<Inbox>, Vec<LaneOffsets>)> {
+    let mut inboxes: Vec<(Arc<Inbox>, Vec<LaneOffsets>)> = Vec::new();
     for (lane, offsets) in lanes {
         let Some(owned) = owned.get(&lane) else {
             continue;
