@@ -1,11 +1,6 @@
 //! `redrive run`, as far as it goes without a broker. The rest is in redrive-suite.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a run that cannot be started fails the test"
-)]
-#![expect(dead_code, reason = "not every test file runs the binary in every way")]
+#![expect(clippy::unwrap_used, reason = "a run that cannot be started fails the test")]
 
 mod common;
 

@@ -47,14 +47,13 @@ impl AsRef<[u8]> for Value {
     }
 }
 
-/// All headers of a request: `fixed` ones first, which the record's may replace. The failure is a record that no request can
-/// carry.
+/// All headers of a request: `fixed` ones first, which the record's may replace.
 pub(crate) fn headers(
     fixed: &HeaderMap,
     record: &Record,
     context: &Context,
     idempotency_key: &str,
-) -> Result<HeaderMap, Failure> {
+) -> Result<HeaderMap, TooMuch> {
     let mut all = Headers(fixed.clone());
     all.set(TOPIC, encode::value(record.topic().as_bytes()))?;
     all.set(PARTITION, record.partition().into())?;
@@ -99,9 +98,9 @@ pub(crate) fn headers(
             all.add(NULL_HEADER, encode::name_text(name))?;
             continue;
         };
-        all.add(encode::name(OWN, name).ok_or_else(too_many)?, encode::value(value))?;
+        all.add(encode::name(OWN, name).ok_or(TooMuch)?, encode::value(value))?;
         if let Some(attribute) = name.strip_prefix(ATTRIBUTE.0).filter(|it| !it.is_empty()) {
-            let name = encode::name(ATTRIBUTE.1, attribute).ok_or_else(too_many)?;
+            let name = encode::name(ATTRIBUTE.1, attribute).ok_or(TooMuch)?;
             all.set(name, encode::attribute(value))?;
             continue;
         }
@@ -125,16 +124,22 @@ pub(crate) fn headers(
 struct Headers(HeaderMap);
 
 impl Headers {
-    fn set(&mut self, name: HeaderName, value: HeaderValue) -> Result<(), Failure> {
-        self.0.try_insert(name, value).map(drop).map_err(|_| too_many())
+    fn set(&mut self, name: HeaderName, value: HeaderValue) -> Result<(), TooMuch> {
+        self.0.try_insert(name, value).map(drop).map_err(|_| TooMuch)
     }
 
-    fn add(&mut self, name: HeaderName, value: HeaderValue) -> Result<(), Failure> {
-        self.0.try_append(name, value).map(drop).map_err(|_| too_many())
+    fn add(&mut self, name: HeaderName, value: HeaderValue) -> Result<(), TooMuch> {
+        self.0.try_append(name, value).map(drop).map_err(|_| TooMuch)
     }
 }
 
-fn too_many() -> Failure {
-    let message = "the record has more headers, or longer ones, than a request can carry";
-    Failure::of_kind(Kind::VALIDATION).with_message(message)
+/// A record that no request can carry.
+#[derive(Debug)]
+pub(crate) struct TooMuch;
+
+impl From<TooMuch> for Failure {
+    fn from(_: TooMuch) -> Self {
+        let message = "the record has more headers, or longer ones, than a request can carry";
+        Failure::of_kind(Kind::VALIDATION).with_message(message)
+    }
 }

@@ -3,19 +3,18 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use redrive_core::headers::Dialect;
 use redrive_core::{Delayed, Flow, InMemory, Policy, Rule, Rules, Strategy, Then, Tier};
 
 use super::advice;
-use super::http::{Auth, HttpConfig, Secret, Tls};
+use super::http;
 use super::kafka::Kafka;
 use super::node::quoted;
 use super::problem::{Place, Problems, show_key};
 use super::raw::{
-    MAX_ATTEMPTS, Ordering, RawAuth, RawBreaker, RawConfig, RawDefault, RawDelayed, RawDrain,
-    RawFlow, RawHttp, RawInMemory, RawPolicy, RawRetry, RawTier, RawTls, StrategyName,
+    MAX_ATTEMPTS, Ordering, RawBreaker, RawConfig, RawDefault, RawDelayed, RawDrain, RawFlow,
+    RawInMemory, RawPolicy, RawRetry, RawTier, StrategyName,
 };
 use super::read::{At, Topic, topic_problem};
 use super::suggest::nearest;
@@ -176,11 +175,11 @@ impl<'a> Builder<'a> {
         advice::look(&flow, &found, raw, self.out);
         topic?;
         let timeout = raw.timeout.as_ref().map(|it| it.value.0);
-        let http = raw.handler.as_ref().and_then(|it| it.value.http.as_ref());
-        let http_timeout = http.and_then(|it| it.value.timeout.as_ref()).map(|it| it.value.0);
+        let service = raw.handler.as_ref().and_then(|it| it.value.http.as_ref());
+        let http_timeout = service.and_then(|it| it.value.timeout.as_ref()).map(|it| it.value.0);
         Some(FlowConfig {
             flow,
-            handler: http.and_then(|it| self.http(it, timeout)).map(Handler::Http),
+            handler: service.and_then(|it| http::build(it, timeout, self.out)).map(Handler::Http),
             concurrency: raw.concurrency.as_ref().map_or(16, |it| it.value.0),
             ordering: raw.ordering.as_ref().map_or(Ordering::None, |it| it.value),
             dead_letter_format: dead_letter
@@ -516,104 +515,6 @@ impl<'a> Builder<'a> {
             );
             self.out.error(&it.place, message, "choose `tiers` or `single`, or another ordering");
         }
-    }
-
-    fn http(&mut self, at: &At<RawHttp>, timeout: Option<Duration>) -> Option<HttpConfig> {
-        let raw = &at.value;
-        let auth = raw.auth.as_ref().and_then(|it| self.auth(it));
-        let tls = raw.tls.as_ref().map(|it| self.tls(it)).unwrap_or_default();
-        let url = raw.url.as_ref()?;
-        let headers = raw.headers.as_ref().map(|it| it.value.0.clone()).unwrap_or_default();
-        let is_named =
-            |at: &str| url.value.0.split(['/', '?']).nth(2).is_some_and(|it| it.contains(at));
-        if let Some(it) = raw.auth.as_ref().filter(|_| is_named("@")) {
-            let message = "there is `auth`, but the address has a name and a password, too";
-            self.out.error(&it.place, message, "take them out of the address");
-        }
-        let is_authorization = |it: &(String, Secret)| it.0 == "authorization";
-        if let Some(it) = raw
-            .headers
-            .as_ref()
-            .filter(|_| (auth.is_some() || is_named("@")) && headers.iter().any(is_authorization))
-        {
-            let message = "the header `authorization` is set, and so is who we are";
-            self.out.error(&it.place.below("authorization"), message, "keep one of them");
-        }
-        let is_plain = url.value.0.starts_with("http://");
-        if let Some(it) = raw.tls.as_ref().filter(|_| is_plain) {
-            let message = "`tls` has no effect: the address begins with `http://`";
-            self.out.warning(&it.place, message, "write `https://`, or take it out");
-        }
-        let usual = HttpConfig::new(url.value.0.as_str());
-        let own = raw.timeout.as_ref().map(|it| it.value.0);
-        Some(HttpConfig {
-            timeout: own.or(timeout).unwrap_or(usual.timeout),
-            connect_timeout: raw
-                .connect_timeout
-                .as_ref()
-                .map_or(usual.connect_timeout, |it| it.value.0),
-            headers,
-            auth,
-            sign: raw
-                .sign
-                .as_ref()
-                .and_then(|it| it.value.secret.as_ref())
-                .map(|it| it.value.clone()),
-            tls,
-            capture_response: raw
-                .capture_response
-                .as_ref()
-                .map_or(usual.capture_response, |it| it.value),
-            ..usual
-        })
-    }
-
-    fn auth(&mut self, at: &At<RawAuth>) -> Option<Auth> {
-        let RawAuth { bearer, basic } = &at.value;
-        match (bearer, basic) {
-            (Some(it), None) => Some(Auth::Bearer(it.value.0.clone())),
-            (None, Some(it)) => {
-                let (username, password) =
-                    (it.value.username.as_ref()?, it.value.password.as_ref()?);
-                if username.value.contains(':') {
-                    let message = "a `username` cannot have a `:` in it";
-                    self.out.error(&username.place, message, "take it out: it ends the name");
-                }
-                Some(Auth::Basic {
-                    username: username.value.clone(),
-                    password: password.value.clone(),
-                })
-            }
-            (Some(_), Some(it)) => {
-                let message = "there are both `bearer` and `basic`";
-                self.out.error(&it.place, message, "keep one of them");
-                None
-            }
-            (None, None) => {
-                if !self.out.has_error_at(&at.place.path) {
-                    let message = "`auth` says nothing";
-                    self.out.error(&at.place, message, "add `bearer` or `basic`, or take it out");
-                }
-                None
-            }
-        }
-    }
-
-    fn tls(&mut self, at: &At<RawTls>) -> Tls {
-        let RawTls { ca, cert, key } = &at.value;
-        let alone = match (cert, key) {
-            (Some(it), None) => Some((it, "cert", "key")),
-            (None, Some(it)) => Some((it, "key", "cert")),
-            _ => None,
-        };
-        if let Some((it, there, missing)) = alone
-            && !self.out.has_error_at(&at.place.below(missing).path)
-        {
-            let message = format!("there is a `{there}`, but no `{missing}`");
-            self.out.error(&it.place, message, format!("add `{missing}`, a PEM file"));
-        }
-        let file = |it: &Option<At<String>>| it.as_ref().map(|it| it.value.as_str().into());
-        Tls { ca: file(ca), cert: file(cert), key: file(key) }
     }
 
     /// Only one limit of a run can count.

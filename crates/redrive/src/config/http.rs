@@ -7,8 +7,9 @@ use std::time::Duration;
 use serde_json::{Value as Json, json};
 
 use super::node::{Node, quoted};
-use super::problem::{Path, Place};
-use super::read::{FromNode, Reader, Sections, shown, without_secrets};
+use super::problem::{Path, Place, Problems};
+use super::raw::{RawAuth, RawHttp, RawTls};
+use super::read::{At, FromNode, Reader, Sections, shown, without_secrets};
 
 /// How long one request may take, where nothing else is said.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -319,6 +320,101 @@ impl FromNode for Url {
     fn describe() -> String {
         "URL".to_owned()
     }
+}
+
+/// The service, as far as it can be understood. `timeout` is the flow's.
+pub(super) fn build(
+    at: &At<RawHttp>,
+    timeout: Option<Duration>,
+    out: &mut Problems,
+) -> Option<HttpConfig> {
+    let raw = &at.value;
+    let auth = raw.auth.as_ref().and_then(|it| build_auth(it, out));
+    let tls = raw.tls.as_ref().map(|it| build_tls(it, out)).unwrap_or_default();
+    let url = raw.url.as_ref()?;
+    let headers = raw.headers.as_ref().map(|it| it.value.0.clone()).unwrap_or_default();
+    // Between `://` and the path.
+    let is_named = url.value.0.split(['/', '?']).nth(2).is_some_and(|it| it.contains('@'));
+    if let Some(it) = raw.auth.as_ref().filter(|_| is_named) {
+        let message = "there is `auth`, but the address has a name and a password, too";
+        out.error(&it.place, message, "take them out of the address");
+    }
+    let is_authorization = |it: &(String, Secret)| it.0 == "authorization";
+    if let Some(it) = raw
+        .headers
+        .as_ref()
+        .filter(|_| (auth.is_some() || is_named) && headers.iter().any(is_authorization))
+    {
+        let message = "the header `authorization` is set, and so is who we are";
+        out.error(it.place.below("authorization"), message, "keep one of them");
+    }
+    let is_plain = url.value.0.starts_with("http://");
+    if let Some(it) = raw.tls.as_ref().filter(|_| is_plain) {
+        let message = "`tls` has no effect: the address begins with `http://`";
+        out.warning(&it.place, message, "write `https://`, or take it out");
+    }
+    let usual = HttpConfig::new(url.value.0.as_str());
+    let own = raw.timeout.as_ref().map(|it| it.value.0);
+    Some(HttpConfig {
+        timeout: own.or(timeout).unwrap_or(usual.timeout),
+        connect_timeout: raw
+            .connect_timeout
+            .as_ref()
+            .map_or(usual.connect_timeout, |it| it.value.0),
+        headers,
+        auth,
+        sign: raw.sign.as_ref().and_then(|it| it.value.secret.as_ref()).map(|it| it.value.clone()),
+        tls,
+        capture_response: raw
+            .capture_response
+            .as_ref()
+            .map_or(usual.capture_response, |it| it.value),
+        ..usual
+    })
+}
+
+fn build_auth(at: &At<RawAuth>, out: &mut Problems) -> Option<Auth> {
+    let RawAuth { bearer, basic } = &at.value;
+    match (bearer, basic) {
+        (Some(it), None) => Some(Auth::Bearer(it.value.0.clone())),
+        (None, Some(it)) => {
+            let (username, password) = (it.value.username.as_ref()?, it.value.password.as_ref()?);
+            if username.value.contains(':') {
+                let message = "a `username` cannot have a `:` in it";
+                out.error(&username.place, message, "take it out: it ends the name");
+            }
+            Some(Auth::Basic { username: username.value.clone(), password: password.value.clone() })
+        }
+        (Some(_), Some(it)) => {
+            let message = "there are both `bearer` and `basic`";
+            out.error(&it.place, message, "keep one of them");
+            None
+        }
+        (None, None) => {
+            if !out.has_error_at(&at.place.path) {
+                let message = "`auth` says nothing";
+                out.error(&at.place, message, "add `bearer` or `basic`, or take it out");
+            }
+            None
+        }
+    }
+}
+
+fn build_tls(at: &At<RawTls>, out: &mut Problems) -> Tls {
+    let RawTls { ca, cert, key } = &at.value;
+    let alone = match (cert, key) {
+        (Some(it), None) => Some((it, "cert", "key")),
+        (None, Some(it)) => Some((it, "key", "cert")),
+        _ => None,
+    };
+    if let Some((it, there, missing)) = alone
+        && !out.has_error_at(&at.place.below(missing).path)
+    {
+        let message = format!("there is a `{there}`, but no `{missing}`");
+        out.error(&it.place, message, format!("add `{missing}`, a PEM file"));
+    }
+    let file = |it: &Option<At<String>>| it.as_ref().map(|it| it.value.as_str().into());
+    Tls { ca: file(ca), cert: file(cert), key: file(key) }
 }
 
 #[cfg(test)]
