@@ -90,8 +90,6 @@ const server = createServer(async (request, response) => {
   answer(...handleRecord(record, headers["idempotency-key"]));
 });
 
-// Longer than Redrive keeps a connection without use (30 s), so that none is closed just when it is used.
-server.keepAliveTimeout = 60_000;
 server.listen(Number(process.argv[2] ?? 8080), "127.0.0.1", () => {
   console.error(`listening on ${server.address().port}`);
 });

@@ -27,8 +27,11 @@ const SIGNATURE: HeaderName = HeaderName::from_static("redrive-signature");
 const READ: usize = 64 * 1024;
 /// How long the response of a failure is waited for: what it means is known already.
 const RESPONSE_WITHIN: Duration = Duration::from_secs(5);
-/// A connection that nothing was sent over for so long is closed.
-const IDLE: Duration = Duration::from_secs(30);
+/// A connection that nothing was sent over for so long is closed. Many servers close it after 5 s, and a request that is just
+/// then under way would fail.
+const IDLE: Duration = Duration::from_secs(4);
+/// The longest that a request may take, whatever the config says.
+const LONGEST: Duration = Duration::from_hours(24 * 365);
 /// How often an HTTP/2 connection is asked whether it is still there, and how long it may take to say so.
 const PING: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(10));
 
@@ -105,7 +108,7 @@ impl HttpHandler {
             client: builder.build(connector),
             url,
             fixed,
-            timeout: config.timeout,
+            timeout: config.timeout.min(LONGEST),
             signature,
             captures: config.capture_response,
             guard: Guard::new(config.shown_url()),

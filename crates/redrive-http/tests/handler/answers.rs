@@ -152,6 +152,26 @@ async fn a_connection_that_breaks_is_told_from_an_answer() {
 }
 
 #[tokio::test]
+async fn hints_before_an_answer_are_none() {
+    let hint = "HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n";
+    let outcome =
+        answered(vec![bytes(hint), bytes("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")]).await;
+    assert_eq!(outcome, Outcome::Done);
+}
+
+/// A service of its own making may have no limit in mind.
+#[tokio::test]
+async fn a_limit_that_no_clock_can_hold_is_none() {
+    let server = Server::saying(200, &[], b"").await;
+    let handler = HttpHandler::new(&HttpConfig {
+        timeout: Duration::MAX,
+        connect_timeout: Duration::MAX,
+        ..HttpConfig::new(&server.url)
+    });
+    assert_eq!(send(&handler.unwrap(), &record()).await, Outcome::Done);
+}
+
+#[tokio::test]
 async fn redirects_are_not_followed() {
     for status in [301, 302, 303, 307, 308] {
         let server =

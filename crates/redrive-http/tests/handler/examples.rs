@@ -119,3 +119,59 @@ async fn the_example_in_python_does_what_it_says() {
 async fn the_example_in_node_does_what_it_says() {
     try_out("node", "server.mjs").await;
 }
+
+/// A piece of code in docs/http.md.
+fn snippet(language: &str) -> String {
+    let docs = include_str!("../../../../docs/http.md");
+    let start = docs.split_once(&format!("```{language}\n")).unwrap().1;
+    start.split_once("```").unwrap().0.to_owned()
+}
+
+fn is_fine(program: &str, option: &str, code: &str) {
+    let output = Command::new(program).args([option, code]).output();
+    let output =
+        output.unwrap_or_else(|error| panic!("{program} is needed for this test: {error}"));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// What a service gets, checked by the code that the docs show.
+#[tokio::test]
+async fn the_docs_check_signatures_as_they_are_made() {
+    let server = super::server::Server::saying(200, &[], b"").await;
+    let config = HttpConfig { sign: Some(Secret::new("s3cr3t")), ..HttpConfig::new(&server.url) };
+    let record = Record::made_up("orders", 0, 0).with_value("ü\0{}");
+    assert_eq!(send(&HttpHandler::new(&config).unwrap(), &record).await, Outcome::Done);
+    let got = server.only();
+    let header = got.get("redrive-signature").unwrap();
+    let hex: String = got.body.iter().map(|it| format!("{it:02x}")).collect();
+    let python = snippet("python");
+    is_fine(
+        "python3",
+        "-c",
+        &format!(
+            "import hashlib, hmac, time\n{python}\nheader, body = '{header}', bytes.fromhex('{hex}')\n\
+             assert is_signed(header, body, b's3cr3t', time.time())\n\
+             assert not is_signed(header, body, b'other', time.time())\n\
+             assert not is_signed(header, body + b' ', b's3cr3t', time.time())\n\
+             assert not is_signed(header, body, b's3cr3t', time.time() + 1000)\n\
+             assert not is_signed('', body, b's3cr3t', time.time())\n\
+             assert not is_signed('t=x,v1=\u{e4}', body, b's3cr3t', time.time())\n"
+        ),
+    );
+    let node = snippet("js");
+    is_fine(
+        "node",
+        "-e",
+        &format!(
+            "const {{ createHmac, timingSafeEqual }} = require('node:crypto');\n\
+             const assert = require('node:assert');\n{node}\n\
+             const [header, body] = ['{header}', Buffer.from('{hex}', 'hex')];\n\
+             const now = Date.now() / 1000;\n\
+             assert(isSigned(header, body, 's3cr3t', now));\n\
+             assert(!isSigned(header, body, 'other', now));\n\
+             assert(!isSigned(header, Buffer.from('x'), 's3cr3t', now));\n\
+             assert(!isSigned(header, body, 's3cr3t', now + 1000));\n\
+             assert(!isSigned('', body, 's3cr3t', now));\n"
+        ),
+    );
+}
