@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use redrive::config::{Config, Handler, LoadError, Problem, Severity, format_duration};
 use redrive::{Consumer, ConsumerHandle, RunError};
 use redrive_http::HttpHandler;
@@ -46,6 +46,12 @@ pub fn run(args: &RunArgs) -> anyhow::Result<Exit> {
         return Ok(Exit::Problems);
     }
     set_up_logs();
+    for flow in &config.flows {
+        if let Some(Handler::Http(service)) = &flow.handler {
+            let (topic, url) = (flow.flow.source(), service.shown_url());
+            tracing::info!("{topic} goes to {url}, up to {} records at a time", flow.concurrency);
+        }
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.context("threads cannot be started")?;
     let result = runtime.block_on(async {
@@ -79,7 +85,8 @@ fn load(args: &RunArgs) -> anyhow::Result<Option<(String, Config)>> {
     };
     let needed = needed_to_run(&config);
     if !needed.is_empty() {
-        bail!("{name} cannot be run: add {}", needed.join(" and "));
+        output::fail(&anyhow!("{name} cannot be run: add {}", needed.join(" and ")));
+        return Ok(None);
     }
     Ok(Some((name, config)))
 }

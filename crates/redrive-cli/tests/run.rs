@@ -27,7 +27,7 @@ fn a_config_that_is_not_there_or_is_wrong_is_told_before_anything_else() {
 #[test]
 fn all_that_is_needed_to_run_is_told_at_once() {
     let ran = run_with(&["run", "-c", "-"], "flows: [{ topic: a }, { topic: b }]");
-    assert_eq!(ran.code, Some(2));
+    assert_eq!(ran.code, Some(1));
     for words in ["`kafka`", "`group`", "the `handler` of 2 flows"] {
         assert!(ran.err.contains(words), "{}", ran.err);
     }

@@ -33,9 +33,11 @@ pub(crate) fn connector(tls: &Tls) -> Result<SslConnector, HttpError> {
             // The OpenSSL that is built in does not know where this system has its certificates. Where there are none, no
             // service can be trusted, and each connection says so.
             let found = openssl_probe::probe();
-            let (file, directory) = (found.cert_file.as_deref(), found.cert_dir.as_deref());
-            if file.is_some() || directory.is_some() {
-                _ = builder.load_verify_locations(file, directory);
+            if let Some(file) = &found.cert_file {
+                _ = builder.load_verify_locations(Some(file), None);
+            }
+            if let Some(directory) = &found.cert_dir {
+                _ = builder.load_verify_locations(None, Some(directory));
             }
         }
     }

@@ -323,3 +323,20 @@ async fn topics_that_are_missing_are_told_and_made_when_asked_for() -> Result<()
     until("it came", || stand.ledger().len() == 1).await?;
     redrive.stop()
 }
+
+/// Nothing but the names and the port is another than in the files.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_example_config_and_the_example_services_go_together() -> Result<()> {
+    for (program, file) in [("python3", "server.py"), ("node", "server.mjs")] {
+        let trial = Trial::new("example", 2).await?;
+        let stand = Stand::example(&trial, program, file)?;
+        let redrive = stand.run(&stand.example_config("/orders")?)?;
+        stand.send(&[r#"{"id":1}"#, r#"{"id":2,"busy":0}"#, "no JSON"])?;
+        let letters = trial.letters(1).await?;
+        assert_eq!(letters[0].value.as_deref(), Some(&b"no JSON"[..]));
+        assert_eq!(letters[0].header("redrive-response"), Some("not JSON"));
+        trial.settled(&[&trial.topic]).await?;
+        redrive.stop()?;
+    }
+    Ok(())
+}

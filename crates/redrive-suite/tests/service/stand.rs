@@ -1,7 +1,7 @@
 //! The service, the binary and the topics of one test.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
@@ -62,25 +62,26 @@ const SHORTER: [(&str, &str); 11] = [
 ];
 
 impl<'a> Stand<'a> {
-    /// Starts the service.
+    /// Starts the flaky service.
     pub(crate) fn new(trial: &'a Trial) -> Result<Self> {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let directory = format!("service-{}-{count}", std::process::id());
-        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(directory);
-        std::fs::create_dir_all(&directory)?;
+        let directory = directory()?;
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/service/flaky.py");
-        let mut service = Command::new(python())
-            .arg(script)
-            .arg(directory.join("ledger"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .with_context(|| format!("{} could not be started", python()))?;
-        let mut port = String::new();
-        let output = service.stdout.take().context("the service has no output")?;
-        BufReader::new(output).read_line(&mut port)?;
-        let port = port.trim().parse().context("the service does not say its port")?;
+        let mut command = Command::new(python());
+        command.arg(script).arg(directory.join("ledger")).stdout(Stdio::piped());
+        let mut service = spawn(&mut command)?;
+        let port = port(service.stdout.take())?;
+        Ok(Self { trial, directory, service, port })
+    }
+
+    /// Starts one of the examples.
+    pub(crate) fn example(trial: &'a Trial, program: &str, file: &str) -> Result<Self> {
+        let directory = directory()?;
+        let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/http").join(file);
+        let mut command = Command::new(program);
+        command.arg(example).arg("0").env_remove("SECRET");
+        command.stdout(File::create(directory.join("output"))?).stderr(Stdio::piped());
+        let mut service = spawn(&mut command)?;
+        let port = port(service.stderr.take())?;
         Ok(Self { trial, directory, service, port })
     }
 
@@ -90,23 +91,31 @@ impl<'a> Stand<'a> {
 
     /// The example's config with short delays, the test's names, and this service.
     pub(crate) fn config(&self, path: &str) -> Result<String> {
+        SHORTER
+            .iter()
+            .try_fold(self.example_config(path)?, |config, (old, new)| replaced(&config, old, new))
+    }
+
+    /// The example's config with the test's names and this service.
+    pub(crate) fn example_config(&self, path: &str) -> Result<String> {
         let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/orders.yaml");
-        let mut config = std::fs::read_to_string(example)?;
+        let config = std::fs::read_to_string(example)?;
         let Trial { broker, topic, group } = self.trial;
         // A member that was killed is noticed soon.
         let kafka =
             format!("{}\n  session.timeout.ms: 6000\n  heartbeat.interval.ms: 500", broker.address);
-        let replaced = SHORTER.iter().map(|(old, new)| (*old, (*new).to_owned())).chain([
+        let names = [
             ("${KAFKA:-localhost:9092}", kafka),
             ("http://localhost:8080/orders", self.url(path)),
             ("group: billing", format!("group: {group}")),
             ("topic: orders", format!("topic: {topic}")),
-        ]);
-        for (old, new) in replaced {
-            ensure!(config.contains(old), "{example} has no `{old}` any more");
-            config = config.replace(old, &new);
-        }
-        Ok(config)
+        ];
+        names.iter().try_fold(config, |config, (old, new)| replaced(&config, old, new))
+    }
+
+    /// Produces values as they are.
+    pub(crate) fn send(&self, values: &[&str]) -> Result<()> {
+        self.trial.produce(values)
     }
 
     /// Produces a record that is answered like this.
@@ -193,6 +202,34 @@ impl<'a> Stand<'a> {
             assert!(entry.came >= last.at + SHORTEST, "{name} came early: {last:?} {entry:?}");
         }
     }
+}
+
+fn replaced(config: &str, old: &str, new: &str) -> Result<String> {
+    ensure!(config.contains(old), "the example has no `{old}` any more");
+    Ok(config.replace(old, new))
+}
+
+/// A new directory.
+fn directory() -> Result<PathBuf> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let directory = format!("service-{}-{count}", std::process::id());
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(directory);
+    std::fs::create_dir_all(&directory)?;
+    Ok(directory)
+}
+
+fn spawn(command: &mut Command) -> Result<Child> {
+    let spawned = command.stdin(Stdio::null()).spawn();
+    spawned.with_context(|| format!("{:?} could not be started", command.get_program()))
+}
+
+/// The number at the end of the first line.
+fn port(output: Option<impl Read>) -> Result<u16> {
+    let mut line = String::new();
+    BufReader::new(output.context("the service has no output")?).read_line(&mut line)?;
+    let port = line.rsplit(' ').next().unwrap_or_default().trim();
+    port.parse().with_context(|| format!("the service does not say its port: {line}"))
 }
 
 impl Drop for Stand<'_> {
