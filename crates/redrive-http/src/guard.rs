@@ -8,7 +8,7 @@
 //!
 //! Answers that a proxy may give for any address (408, 425, 429, 5xx, redirects) say nothing either way.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,8 +18,8 @@ use redrive::{Failure, Outcome, is_retryable_status};
 const LIMIT: usize = 20;
 /// After so long without a further one, an answer counts as it is.
 const QUIET: Duration = Duration::from_secs(10);
-/// How soon a record that is held is sent again.
-const AGAIN: Duration = Duration::from_secs(2);
+/// How soon a record that is held is sent again: at first, and at last. In between the wait doubles.
+const AGAIN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(4));
 
 /// Holds records back until it is known that the endpoint is right.
 #[derive(Debug)]
@@ -41,7 +41,8 @@ enum State {
 /// Answers so far that may mean that the endpoint is wrong.
 #[derive(Debug, Default)]
 struct Watch {
-    records: BTreeSet<String>,
+    /// Whose, and when they came first.
+    records: BTreeMap<String, Instant>,
     statuses: BTreeMap<u16, usize>,
     last: Option<Instant>,
 }
@@ -83,13 +84,15 @@ impl Guard {
         };
         let watch = match &mut *state {
             State::Trusting => return Outcome::Failed(failure),
-            State::Stopped => return Outcome::Held(failure, AGAIN),
+            State::Stopped => return Outcome::Held(failure, AGAIN.1),
             State::Watching(watch) => watch,
         };
-        if watch.records.insert(record.to_owned()) {
+        let first = watch.records.get(record).copied().unwrap_or_else(|| {
+            watch.records.insert(record.to_owned(), now);
             *watch.statuses.entry(status).or_default() += 1;
             watch.last = Some(now);
-        }
+            now
+        });
         if watch.records.len() >= LIMIT {
             let outcome = Outcome::stop(self.reason(watch));
             *state = State::Stopped;
@@ -98,7 +101,7 @@ impl Guard {
         if watch.last.is_some_and(|it| now.duration_since(it) >= QUIET) {
             return Outcome::Failed(failure);
         }
-        Outcome::Held(failure, AGAIN)
+        Outcome::Held(failure, now.duration_since(first).clamp(AGAIN.0, AGAIN.1))
     }
 
     fn reason(&self, watch: &Watch) -> Failure {
@@ -164,6 +167,19 @@ mod tests {
             assert!(is_held(&answer(&guard, record, 403, now)), "{record}");
         }
         assert!(!is_held(&answer(&guard, 20, 405, now)));
+    }
+
+    #[test]
+    fn a_record_that_is_held_waits_longer_each_time() {
+        let (guard, start) = (guard(), Instant::now());
+        let mut waits = Vec::new();
+        let mut at = start;
+        while let Outcome::Held(_, wait) = answer(&guard, 1, 404, at) {
+            at += wait;
+            waits.push(wait.as_millis());
+        }
+        assert_eq!(waits, [500, 500, 1000, 2000, 4000, 4000]);
+        assert!(at - start >= QUIET);
     }
 
     #[test]
