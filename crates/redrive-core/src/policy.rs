@@ -244,7 +244,8 @@ impl Identifier {
         }
     }
 
-    /// Whether it could be this name for some failure. What is named after the error's type, or by a function, is not said to be.
+    /// Whether it could be this name for some failure, as far as that can be said: not of one that is named after the error's
+    /// type, or by a function.
     pub(crate) fn may_be(&self, name: &str) -> bool {
         match &self.0 {
             Naming::Fixed(fixed) => Self::cut(fixed) == name,

@@ -244,7 +244,7 @@ pub trait Handler: Send + Sync + 'static {
     /// Runs the record.
     fn handle(&self, record: Record, context: Context) -> impl Future<Output = Outcome> + Send;
 
-    /// The flow goes on after it was stopped or paused. For those that remember something.
+    /// The flow goes on after it was stopped or paused. For those that remember something; it must not wait.
     fn resumed(&self) {}
 }
 

@@ -10,6 +10,7 @@ pub(crate) mod plan;
 mod run;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -259,7 +260,8 @@ impl Engine {
                 self.committed(lane, Err(refusal), now);
             }
             Letter::Resume => {
-                self.tools.handler.resumed();
+                // It is user code, and this thread is not to end with it.
+                _ = catch_unwind(AssertUnwindSafe(|| self.tools.handler.resumed()));
                 self.set_stopped(None);
                 self.go_on(now);
             }
