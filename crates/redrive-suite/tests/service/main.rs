@@ -30,6 +30,7 @@ fn hops(entries: &[Entry]) -> Vec<(String, i64)> {
 }
 
 fn assert_on_time(name: &str, hops: &[(String, i64)], expected: &[(&str, i64)]) {
+    println!("{name}: {hops:?}");
     assert_eq!(hops.len(), expected.len(), "{name}: {hops:?}");
     for ((topic, waited), (tier, delay)) in hops.iter().zip(expected) {
         assert!(topic.ends_with(tier), "{name}: {topic} is not {tier}");
