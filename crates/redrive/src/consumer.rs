@@ -494,8 +494,11 @@ impl Setup<'_> {
 
     fn plan(&self, flow: &FlowConfig) -> FlowPlan {
         let draining: Vec<Arc<str>> = flow.draining.iter().map(|it| it.as_str().into()).collect();
-        let names =
-            Names { group: Arc::clone(&self.group), source: Arc::clone(flow.flow.source()) };
+        let names = Names {
+            group: Arc::clone(&self.group),
+            source: Arc::clone(flow.flow.source()),
+            flow: flow.flow.clone(),
+        };
         FlowPlan {
             flow: flow.flow.clone(),
             names: Arc::new(names),

@@ -10,6 +10,7 @@ pub(crate) mod plan;
 mod run;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -17,7 +18,7 @@ use std::time::{Duration, Instant};
 use rdkafka::types::RDKafkaErrorCode;
 use redrive_core::lane::{Action, Event as Told, Fate, Next, Slots};
 use redrive_core::offsets::BlockId;
-use redrive_core::{Draw, Reason, Timestamp};
+use redrive_core::{Draw, Failure, Reason, Timestamp};
 use tokio::runtime::Handle;
 
 use crate::clock;
@@ -32,7 +33,7 @@ use crate::kafka::state::StateTopic;
 use crate::kafka::transaction;
 use inbox::{Inbox, LaneKey, Latch, Letter, Letters, OwnLane, Published, Ran, Read};
 pub(crate) use judge::Partitions;
-use judge::{Judge, spot, trimmed};
+use judge::{Judge, describe, spot, trimmed};
 use plan::{FlowPlan, Role};
 use run::{Runner, Start};
 
@@ -274,6 +275,8 @@ impl Engine {
             }
             Letter::Stored { lane, id, is_stored: false } => self.not_stored(lane, id, now),
             Letter::Resume => {
+                // It is user code, and this thread is not to end with it.
+                _ = catch_unwind(AssertUnwindSafe(|| self.tools.handler.resumed()));
                 self.set_stopped(None);
                 self.go_on(now);
             }
@@ -417,6 +420,7 @@ impl Engine {
             }
             Outcome::Failed(failure) => (failure, None),
             Outcome::Asked(failure, asked) => (failure, Some(asked)),
+            Outcome::Held(failure, wait) => return self.hold(lane, offset, &failure, wait, now),
         };
         let role = self.role(lane);
         let Some(held) = self.lanes.get_mut(&lane) else {
@@ -486,6 +490,23 @@ impl Engine {
         let error = "the state topic did not take a block".to_owned();
         let (topic, partition) = (self.topic(key), key.partition);
         self.tools.events.tell(&Event::CommitFailed { topic, partition, error });
+    }
+
+    /// A record stays in its place, and nothing is counted.
+    fn hold(&mut self, lane: u64, offset: i64, failure: &Failure, wait: Duration, now: Timestamp) {
+        let Some(held) = self.lanes.get_mut(&lane) else {
+            return;
+        };
+        self.touched.insert(lane);
+        if !held.machine.failed(offset, false, now, &mut self.slots) {
+            return;
+        }
+        let Some((record, in_place)) = held.machine.active(offset) else {
+            return;
+        };
+        let (spot, error) = (spot(record), describe(failure));
+        self.tools.events.tell(&Event::RunsAgain { spot, error, wait });
+        held.machine.judged(offset, Next::RunAgain { wait, in_place }, now, &mut self.slots);
     }
 
     fn published(&mut self, published: Published, now: Timestamp) {
