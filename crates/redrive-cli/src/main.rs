@@ -7,6 +7,7 @@ mod generate;
 mod input;
 mod output;
 mod plan;
+mod topics;
 
 use std::process::ExitCode;
 
@@ -20,6 +21,7 @@ fn main() -> ExitCode {
     let result = match &cli.command {
         Command::Check(args) => check::run(args),
         Command::Plan(args) => plan::run(args),
+        Command::Topics(args) => topics::run(args),
         Command::Convert(args) => convert::run(args),
         Command::Schema(args) => generate::schema(args),
         Command::Completions(args) => generate::completions(args),

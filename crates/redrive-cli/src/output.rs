@@ -14,6 +14,7 @@ pub enum Exit {
     Fine = 0,
     Problems = 1,
     WrongUse = 2,
+    NoKafka = 3,
 }
 
 impl From<Exit> for ExitCode {

@@ -18,6 +18,7 @@ use rdkafka::types::{RDKafkaErrorCode, RDKafkaRespErr};
 use rdkafka::{Offset, TopicPartitionList};
 use redrive_core::lane::{Assigned, Lane, LaneConfig};
 
+use super::begin::{self, Begin};
 use super::client::{Properties, Told};
 use super::commit::Commits;
 use super::message::Message;
@@ -25,6 +26,7 @@ use super::offsets;
 use super::queue::Queue;
 use super::state::{self, StateTopic};
 use crate::clock;
+use crate::config::Start;
 use crate::engine::inbox::{Inbox, LaneKey, Latch, Letter, Read};
 use crate::event::{Event, Events};
 use crate::record::Record;
@@ -54,6 +56,8 @@ pub(crate) struct Subscribed {
     pub(crate) stop: usize,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) lanes: LaneConfig,
+    /// Where the group begins, if it has committed nothing.
+    pub(crate) start: Start,
 }
 
 /// How a member is set up.
@@ -61,6 +65,8 @@ pub(crate) struct GroupPlan {
     /// Which of the process's groups it is.
     pub(crate) index: usize,
     pub(crate) group: String,
+    /// The group that read its topics before they got one of their own.
+    pub(crate) predecessor: Option<String>,
     pub(crate) topics: Vec<Subscribed>,
     pub(crate) revoke_limit: Duration,
     pub(crate) shutdown_limit: Duration,
@@ -228,7 +234,7 @@ impl Member {
             return Ok(Vec::new());
         }
         let names: Vec<_> = wanted.iter().map(|it| (&*it.0, it.1)).collect();
-        let committed = offsets::committed(consumer, &names, ANSWER)?;
+        let committed = self.begin(consumer, offsets::committed(consumer, &names, ANSWER)?)?;
         let watermarks = offsets::watermarks(consumer, &names, ANSWER);
         let blocks = self.state_topic.read(&names)?;
         let mut opened = Vec::new();
@@ -253,6 +259,48 @@ impl Member {
             }
         }
         Ok(opened)
+    }
+
+    /// Fills in where partitions begin that the group has committed nothing for. Those that another member has to say that of
+    /// are left out.
+    fn begin(
+        &self,
+        consumer: &BaseConsumer<Self>,
+        mut committed: Vec<offsets::Committed>,
+    ) -> KafkaResult<Vec<offsets::Committed>> {
+        if committed.iter().all(|it| it.offset.is_some()) {
+            return Ok(committed);
+        }
+        if let Some(group) = &self.plan.predecessor {
+            let before = offsets::all_committed(consumer.client(), group, ANSWER)?;
+            for it in committed.iter_mut().filter(|it| it.offset.is_none()) {
+                let is_it = |other: &&offsets::Committed| {
+                    other.topic == it.topic && other.partition == it.partition
+                };
+                if let Some(other) = before.iter().find(is_it) {
+                    *it = other.clone();
+                }
+            }
+        }
+        for subscribed in self.plan.topics.iter().filter(|it| it.start != Start::Earliest) {
+            let is_new =
+                |it: &offsets::Committed| it.offset.is_none() && it.topic == *subscribed.topic;
+            let owned: Vec<_> =
+                committed.iter().filter(|it| is_new(it)).map(|it| it.partition).collect();
+            if owned.is_empty() {
+                continue;
+            }
+            match begin::begin(consumer, &subscribed.topic, &owned, subscribed.start, ANSWER)? {
+                Begin::Earliest => {}
+                Begin::NotYet => committed.retain(|it| !is_new(it)),
+                Begin::At(positions) => {
+                    for it in committed.iter_mut().filter(|it| is_new(it)) {
+                        it.offset = positions.get(&it.partition).copied();
+                    }
+                }
+            }
+        }
+        Ok(committed)
     }
 
     fn make_lane(
