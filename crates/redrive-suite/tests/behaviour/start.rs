@@ -67,7 +67,8 @@ async fn a_time_begins_with_the_first_record_that_is_not_before_it() -> Result<(
         timestamp: Some(millis),
         ..Sent::value(value)
     };
-    let noon = 1_709_208_000_000;
+    // Not so long ago that retention deletes it.
+    let noon = redrive_suite::ledger::now() - 3_600_000;
     // Partition 1 has nothing since then, and partition 2 nothing at all.
     let records = [
         at(0, "before", noon - 1),

@@ -215,6 +215,7 @@ impl Member {
             // All that is ours is read on from where it was opened; records that come again are known.
             consumer.assign(&list(&mut held.lanes.iter()))
         };
+        self.pulse.partitions.store(held.lanes.len() as u64, Ordering::Relaxed);
         drop(held);
         if let Err(error) = result {
             self.events.tell(&Event::Client {
