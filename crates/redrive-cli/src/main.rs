@@ -7,6 +7,8 @@ mod generate;
 mod input;
 mod output;
 mod plan;
+#[cfg(test)]
+mod run_args;
 mod topics;
 
 use std::process::ExitCode;

@@ -59,7 +59,7 @@ pub enum RunError {
     },
     /// The flows cannot be run in this role.
     #[error("{0}")]
-    NoSuchRole(String),
+    BadRole(String),
     /// No broker answers.
     #[error("no broker at {bootstrap} answered within {within:?}{}", after_colon(.last))]
     NoAnswer {
@@ -612,10 +612,10 @@ struct Counts(RwLock<BTreeMap<Arc<str>, i32>>);
 
 impl Counts {
     /// Topics may grow while they are used.
-    async fn look_again(&self, admin: &Admin) {
+    async fn look_again(&self, cluster: &impl Cluster) {
         let topics: Vec<_> =
             self.0.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect();
-        if let Ok(found) = admin.partitions(&topics).await {
+        if let Ok(found) = cluster.partitions(&topics).await {
             self.0.write().unwrap_or_else(PoisonError::into_inner).extend(found);
         }
     }

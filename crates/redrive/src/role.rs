@@ -96,7 +96,7 @@ impl Role {
             } else {
                 "`retry.group`".to_owned()
             };
-            return Err(RunError::NoSuchRole(format!(
+            return Err(RunError::BadRole(format!(
                 "the flow of {source} cannot run in the role `{self}`: the group {group} reads {movable} together with {beside}, so that a member can only do both; set {key} to a group of its own, or run in the role `all`",
                 source = flow.flow.source(),
                 beside = if *movable == stop.topic { &other.topic } else { &stop.topic },
@@ -107,7 +107,7 @@ impl Role {
                 Role::Relay => "no flow has the strategy `delay-then-retry` or `back-to-source`",
                 _ => "no flow has retry topics",
             };
-            return Err(RunError::NoSuchRole(format!(
+            return Err(RunError::BadRole(format!(
                 "there is nothing to do in the role `{self}`: {what}"
             )));
         }
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn one_tier_in_the_main_group_is_one_too_many() {
         let half = FlowConfig { tier_groups: vec![Some("g1".to_owned()), None], ..tiers("orders") };
-        let refused = refusal(Role::Main, &[half.clone()]);
+        let refused = refusal(Role::Main, std::slice::from_ref(&half));
         assert!(refused.contains("orders.2") && !refused.contains("orders.1 "), "{refused}");
         assert!(refusal(Role::Retry, &[half]).contains("orders.2"));
         let same = FlowConfig { retry_group: Some("g".to_owned()), ..tiers("orders") };

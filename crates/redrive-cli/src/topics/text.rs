@@ -156,41 +156,31 @@ fn warning(plan: &Plan) -> String {
 }
 
 fn summary(plan: &Plan) -> String {
-    let makeable = makeable(plan).count();
-    let sources = plan.missing().filter(|it| it.purpose == Purpose::Source).count();
-    let missing = plan.missing().count();
-    let differ = plan.topics.iter().filter(|it| !it.differences.is_empty()).count();
-    let mut parts = Vec::new();
-    if missing == 0 {
-        parts.push(format!("{} there", all_topics(plan.topics.len())));
+    let (all, missing) = (plan.topics.len(), plan.missing().count());
+    let (makeable, is_makeable) = (makeable(plan).count(), is_makeable(plan));
+    let has = |is_it: fn(&Topic) -> bool| plan.missing().any(is_it);
+    let mut text = match missing {
+        0 => format!("all {all} topics are there"),
+        1 => format!("1 of {all} topics is missing"),
+        _ => format!("{missing} of {all} topics are missing"),
+    };
+    match makeable {
+        0 => {}
+        _ if is_makeable => text.push_str(": `redrive topics apply` makes what is missing"),
+        _ => _ = write!(text, ": `redrive topics apply` makes {makeable} of them"),
     }
-    if makeable > 0 {
-        parts.push(format!("{} missing: `redrive topics apply` makes them", are(makeable)));
+    if has(|it| it.purpose == Purpose::Source && matches!(it.status, Status::Blocked(_))) {
+        text.push_str("; source topics come first, since the others follow from them");
     }
-    if sources > makeable {
-        parts.push(format!("{} missing: make them first", are_sources(sources)));
+    if has(|it| it.status == Status::Hidden) {
+        text.push_str("; those that may not be looked at may be there");
     }
-    let others = missing.saturating_sub(makeable);
-    if others > sources || (others > 0 && sources == 0) {
-        parts.push(format!("{} cannot be made or seen: see above", are(others)));
+    match plan.topics.iter().filter(|it| !it.differences.is_empty()).count() {
+        0 => {}
+        1 => text.push_str("; 1 topic differs"),
+        differ => _ = write!(text, "; {differ} topics differ"),
     }
-    if differ > 0 {
-        let differs = if differ == 1 { "differs".to_owned() } else { "differ".to_owned() };
-        parts.push(format!("{} {differs}", plural(differ, "topic")));
-    }
-    format!("\n{}\n", parts.join("; "))
-}
-
-fn all_topics(count: usize) -> String {
-    if count == 1 { "the topic is".to_owned() } else { format!("all {count} topics are") }
-}
-
-fn are(count: usize) -> String {
-    if count == 1 { "1 topic is".to_owned() } else { format!("{count} topics are") }
-}
-
-fn are_sources(count: usize) -> String {
-    if count == 1 { "1 source topic is".to_owned() } else { format!("{count} source topics are") }
+    format!("\n{text}\n")
 }
 
 /// What must be allowed, as commands of Kafka's own tool.

@@ -135,7 +135,7 @@ async fn a_role_without_a_group_of_its_own_is_refused_with_the_key_to_set() -> R
     let trial = Trial::new("norole", 1).await?;
     let member = start(&trial, &trial.config(single(&trial)), Role::Main, 0, &Runs::default());
     let error = member.ended().await?.unwrap_err();
-    assert!(matches!(&error, RunError::NoSuchRole(_)), "{error:?}");
+    assert!(matches!(&error, RunError::BadRole(_)), "{error:?}");
     let told = error.to_string();
     for words in [trial.topic.as_str(), "`retry.group`", "role `main`"] {
         assert!(told.contains(words), "{told}");

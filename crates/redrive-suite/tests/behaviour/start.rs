@@ -6,6 +6,7 @@ use anyhow::Result;
 use redrive::config::{Config, Start};
 use redrive::{Context, Failure, Record, Timestamp};
 use redrive_suite::broker::Sent;
+use redrive_suite::own::OwnBroker;
 use redrive_suite::trial::{Member, Runs, Trial, until};
 
 use super::single;
@@ -14,17 +15,31 @@ fn config(trial: &Trial, start: Start) -> Config {
     trial.config(single(trial)).with_start(start)
 }
 
-fn spawn(trial: &Trial, start: Start, runs: &Runs) -> Member {
+fn spawn(trial: &Trial, config: Config, runs: &Runs) -> Member {
     let noted = runs.clone();
-    trial.spawn(config(trial, start), move |record: Record, context: Context| {
+    trial.spawn(config, move |record: Record, context: Context| {
         noted.note(&record, &context);
         async {}
     })
 }
 
+/// Starts a consumer with properties, and waits until all partitions of two topics with two each are its own.
+async fn start_with(
+    trial: &Trial,
+    start: Start,
+    properties: &[(&str, &str)],
+    runs: &Runs,
+) -> Result<Member> {
+    let config = config(trial, start);
+    let config = properties.iter().fold(config, |it, (key, value)| it.with_kafka(*key, *value));
+    let member = spawn(trial, config, runs);
+    member.until("it has its partitions", |it| it.partitions == 4).await?;
+    Ok(member)
+}
+
 /// Starts a consumer and waits until all of so many partitions of the source are its own.
 async fn start(trial: &Trial, start: Start, partitions: u64, runs: &Runs) -> Result<Member> {
-    let member = spawn(trial, start, runs);
+    let member = spawn(trial, config(trial, start), runs);
     // The source's, and as many of the retry topic.
     member.until("it has its partitions", |it| it.partitions >= 2 * partitions).await?;
     Ok(member)
@@ -38,25 +53,39 @@ fn set(values: &[&str]) -> BTreeSet<String> {
     values.iter().map(|it| (*it).to_owned()).collect()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn latest_leaves_out_what_was_there_and_nothing_that_comes_later() -> Result<()> {
-    let trial = Trial::new("latest", 2).await?;
+async fn latest(name: &str, properties: &[(&str, &str)]) -> Result<()> {
+    let trial = Trial::new(name, 2).await?;
     trial.produce(["old-1", "old-2", "old-3"])?;
     let runs = Runs::default();
-    let member = start(&trial, Start::Latest, 2, &runs).await?;
+    let member = start_with(&trial, Start::Latest, properties, &runs).await?;
     // Where it begins is committed, though nothing was read.
     let committed = trial.broker.committed(&trial.group, &trial.topic, 2)?;
     assert_eq!(committed.iter().map(|it| it.0).collect::<Vec<_>>(), [Some(3), Some(0)]);
     member.stop().await?;
 
     trial.produce(["while-away"])?;
-    let member = start(&trial, Start::Latest, 2, &runs).await?;
+    let member = start_with(&trial, Start::Latest, properties, &runs).await?;
     trial.produce(["new"])?;
     runs.reach(2).await?;
     trial.settled(&[&trial.topic]).await?;
     member.stop().await?;
     assert_eq!(values(&runs), set(&["while-away", "new"]));
     Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn latest_leaves_out_what_was_there_and_nothing_that_comes_later() -> Result<()> {
+    latest("latest", &[]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn latest_does_so_with_an_eager_assignor() -> Result<()> {
+    latest("latest-eager", &[("partition.assignment.strategy", "range")]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn latest_does_so_with_the_newer_protocol() -> Result<()> {
+    latest("latest-848", &[("group.protocol", "consumer")]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -96,7 +125,7 @@ async fn a_partition_that_is_added_later_is_read_from_its_beginning() -> Result<
     start(&trial, Start::Latest, 1, &runs).await?.stop().await?;
     trial.broker.grow(&trial.topic, 2).await?;
     trial.broker.send(&trial.topic, &[Sent { partition: 1, ..Sent::value("first") }])?;
-    let member = spawn(&trial, Start::Latest, &runs);
+    let member = spawn(&trial, config(&trial, Start::Latest), &runs);
     runs.reach(1).await?;
     trial.settled(&[&trial.topic]).await?;
     member.stop().await?;
@@ -106,7 +135,9 @@ async fn a_partition_that_is_added_later_is_read_from_its_beginning() -> Result<
 
 #[tokio::test(flavor = "multi_thread")]
 async fn members_that_start_together_agree_on_where_the_group_begins() -> Result<()> {
-    let trial = Trial::new("together", 6).await?;
+    // They all are in the first generation, so that each begins with a part of the partitions.
+    let own = OwnBroker::start(&["--set", "group.initial.rebalance.delay.ms=3000"])?;
+    let trial = Trial::on(own.broker()?, "together", 6).await?;
     let to = |value: &str| -> Vec<_> {
         (0..6)
             .map(|partition| Sent { partition, ..Sent::value(format!("{value}-{partition}")) })
@@ -117,7 +148,8 @@ async fn members_that_start_together_agree_on_where_the_group_begins() -> Result
     let topics = super::topics::connect(&config(&trial, Start::Latest)).await?;
     topics.apply(&topics.plan().await?, false, |_| {}).await?;
     let runs = Runs::default();
-    let members: Vec<_> = (0..3).map(|_| spawn(&trial, Start::Latest, &runs)).collect();
+    let members: Vec<_> =
+        (0..3).map(|_| spawn(&trial, config(&trial, Start::Latest), &runs)).collect();
     until("all partitions are read", || {
         members.iter().map(|it| it.state().partitions).sum::<u64>() == 12
     })

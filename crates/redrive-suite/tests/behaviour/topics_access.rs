@@ -1,9 +1,11 @@
 //! Brokers that allow what `redrive topics plan` lists, and nothing else.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use redrive::config::{Config, FlowConfig};
-use redrive::topics::{MadeHow, NeededTo, Plan, Resource, Status};
-use redrive::{Context, Failure, Record};
+use redrive::topics::{MadeHow, NeededTo, Plan, Resource, Status, Topics};
+use redrive::{Context, Failure, Record, RunError};
 use redrive_suite::own::OwnBroker;
 use redrive_suite::trial::{Runs, Trial};
 
@@ -57,6 +59,10 @@ async fn what_the_plan_lists_is_enough_and_what_is_denied_is_named() -> Result<(
         ..FlowConfig::new(single(&trial))
     };
     let config = login(&own, trial.config(flow))?;
+    let wrong = config.clone().with_kafka("sasl.password", "guessed");
+    let error = Topics::connect(&wrong, Duration::from_secs(30)).await.err().unwrap();
+    assert!(matches!(error, RunError::Refused(_)), "{error:?}");
+    assert!(!error.to_string().contains("guessed"), "{error}");
     let topics = connect(&config).await?;
 
     // Who may do nothing is not told that topics are missing.

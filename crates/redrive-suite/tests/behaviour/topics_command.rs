@@ -98,6 +98,44 @@ async fn exit_codes_say_what_is_missing_and_apply_puts_it_right() -> Result<()> 
     Ok(())
 }
 
+/// What a plan looks like, with names that are always the same and without columns.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_is_shown_as_it_was_written() -> Result<()> {
+    let trial = Trial::new("shown", 2).await?;
+    trial.broker.make_topics(&[(&trial.dead_letters(), 1)], &[("retention.ms", "-1")]).await?;
+    let out = Shell::new(&trial)?.topics(&["plan"])?.1;
+    let out = out.replace(&trial.broker.address, "BROKER");
+    let out = out.replace(&trial.group, "billing").replace(&trial.topic, "orders");
+    let lines = out.lines().map(|it| it.split_whitespace().collect::<Vec<_>>().join(" "));
+    let shown: Vec<_> = lines.filter(|it| !it.is_empty()).collect();
+    let acl = "kafka-acls.sh --bootstrap-server BROKER --add --allow-principal User:NAME";
+    let expected = [
+        "billing on BROKER: 1 broker".to_owned(),
+        "✔ orders source 2 partitions replication 1".to_owned(),
+        "+ orders.retry retry 2 partitions replication 1 missing".to_owned(),
+        "cleanup.policy=delete retention.ms=604800000 retention.bytes=-1 message.timestamp.type=LogAppendTime".to_owned(),
+        "note: replication 3 would be safer, but only 1 broker is up".to_owned(),
+        "! orders.dlt dead letter 1 partition replication 1".to_owned(),
+        "partitions is 1, should be 2".to_owned(),
+        "records of source partitions from 1 on go to whichever partition their key gives, and fewer members can share the work".to_owned(),
+        "→ kafka-topics.sh --bootstrap-server BROKER --alter --topic orders.dlt --partitions 2".to_owned(),
+        "+ billing.redrive state 1 partition replication 1 missing".to_owned(),
+        "cleanup.policy=compact".to_owned(),
+        "note: replication 3 would be safer, but only 1 broker is up".to_owned(),
+        "2 of 4 topics are missing: `redrive topics apply` makes what is missing; 1 topic differs".to_owned(),
+        "Where the brokers ask who one is, these must be allowed; NAME is the user's name:".to_owned(),
+        "to run".to_owned(),
+        format!("{acl} --operation Read --group billing"),
+        format!("{acl} --operation Read --operation DescribeConfigs --topic orders"),
+        format!("{acl} --operation Read --operation Write --operation DescribeConfigs --topic orders.retry --topic billing.redrive"),
+        format!("{acl} --operation Write --operation DescribeConfigs --topic orders.dlt"),
+        "to make topics".to_owned(),
+        format!("{acl} --operation Create --topic orders.retry --topic orders.dlt --topic billing.redrive"),
+    ];
+    assert_eq!(shown, expected);
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn source_topics_are_made_where_that_is_asked_for() -> Result<()> {
     let trial = Trial::without_topic(Broker::from_env()?, "sources");
