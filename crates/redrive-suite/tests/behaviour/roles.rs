@@ -181,6 +181,44 @@ async fn only_the_flows_that_are_asked_for_run_and_the_others_topics_are_not_lef
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn flows_that_run_apart_share_a_group() -> Result<()> {
+    for protocol in ["classic", "consumer"] {
+        let trials = [Trial::new("apart-a", 3).await?, Trial::new("apart-b", 3).await?];
+        let config = trials[0]
+            .config(single(&trials[0]))
+            .with_flow(FlowConfig::new(single(&trials[1])))
+            .with_kafka("group.protocol", protocol);
+        let runs = [Runs::default(), Runs::default()];
+        let mut members = Vec::new();
+        for (trial, runs) in trials.iter().zip(&runs) {
+            let noted = runs.clone();
+            let handler = move |record: Record, context: Context| {
+                let run = noted.note(&record, &context);
+                async move { if run.attempt == 0 { Err(Failure::of_status(503)) } else { Ok(()) } }
+            };
+            let consumer =
+                Consumer::new(config.clone()).with_handler(trial.topic.as_str(), handler);
+            let consumer = consumer.with_created_topics().with_flows([trial.topic.as_str()]);
+            members.push(Trial::spawn_consumer(consumer));
+        }
+        for member in &members {
+            member.until("it has its flow's partitions", |it| it.partitions == 6).await?;
+        }
+        for (trial, runs) in trials.iter().zip(&runs) {
+            let values: Vec<_> = (0..9).map(|it| (it.to_string(), it.to_string())).collect();
+            trial.broker.produce(&trial.topic, 3, &values)?;
+            let is_done = || runs.all().iter().filter(|it| it.attempt == 1).count() == 9;
+            until("all are done", is_done).await?;
+            assert_eq!(topics(runs), BTreeSet::from([trial.topic.clone(), trial.retry()]));
+        }
+        for member in members {
+            member.stop().await?;
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_was_settled_before_retries_got_a_group_of_their_own_does_not_run_again() -> Result<()>
 {
     let trial = Trial::new("moved", 1).await?;

@@ -273,15 +273,7 @@ impl Member {
             return Ok(committed);
         }
         if let Some(group) = &self.plan.predecessor {
-            let before = offsets::all_committed(consumer.client(), group, ANSWER)?;
-            for it in committed.iter_mut().filter(|it| it.offset.is_none()) {
-                let is_it = |other: &&offsets::Committed| {
-                    other.topic == it.topic && other.partition == it.partition
-                };
-                if let Some(other) = before.iter().find(is_it) {
-                    *it = other.clone();
-                }
-            }
+            self.take_over(consumer, group, &mut committed);
         }
         for subscribed in self.plan.topics.iter().filter(|it| it.start != Start::Earliest) {
             let is_new =
@@ -302,6 +294,40 @@ impl Member {
             }
         }
         Ok(committed)
+    }
+
+    /// Goes on where another group was that read these partitions before, so that what is settled does not run again. Without a
+    /// word on that nothing is begun.
+    fn take_over(
+        &self,
+        consumer: &BaseConsumer<Self>,
+        group: &str,
+        committed: &mut Vec<offsets::Committed>,
+    ) {
+        let before = match offsets::all_committed(consumer.client(), group, ANSWER) {
+            Ok(before) => before,
+            Err(error) => {
+                if let Some(it) = committed.iter().find(|it| it.offset.is_none()) {
+                    self.events.tell(&Event::Unread {
+                        topic: it.topic.as_str().into(),
+                        partition: it.partition,
+                        error: format!(
+                            "it is not known whether the group {group} has read it before, whose offsets must be allowed to be looked at: {error}"
+                        ),
+                    });
+                }
+                committed.retain(|it| it.offset.is_some());
+                return;
+            }
+        };
+        for it in committed.iter_mut().filter(|it| it.offset.is_none()) {
+            let is_it = |other: &&offsets::Committed| {
+                other.topic == it.topic && other.partition == it.partition
+            };
+            if let Some(other) = before.iter().find(is_it) {
+                *it = other.clone();
+            }
+        }
     }
 
     fn make_lane(
