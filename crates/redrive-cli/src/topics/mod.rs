@@ -40,7 +40,7 @@ pub fn run(args: &TopicsArgs) -> anyhow::Result<Exit> {
         Err(error) => {
             let exit = match error {
                 RunError::Refused(_) | RunError::NoAnswer { .. } | RunError::Kafka(_) => {
-                    Exit::NoKafka
+                    Exit::Failed
                 }
                 _ => Exit::Problems,
             };
@@ -98,7 +98,7 @@ async fn make(args: &TopicsApplyArgs, config: &Config) -> Result<(Plan, Vec<Made
                 printed = output::print(&text::made(&plan, made));
             }
         })
-        .await?;
+        .await;
     if args.dry_run {
         return Ok((plan, made));
     }

@@ -294,7 +294,7 @@ async fn processes_of_each_role_that_are_killed_lose_nothing() -> Result<()> {
     );
     std::fs::write(directory.join("config.yaml"), &config)?;
     let loaded = super::topics::connect(&trial.config(apart(&trial, single(&trial)))).await?;
-    loaded.apply(&loaded.plan().await?, false, |_| {}).await?;
+    loaded.apply(&loaded.plan().await?, false, |_| {}).await;
     let mut processes = Processes { directory: directory.clone(), running: Vec::new(), started: 0 };
     for role in ["main", "retry", "main", "retry"] {
         processes.start(role)?;

@@ -146,7 +146,7 @@ async fn members_that_start_together_agree_on_where_the_group_begins() -> Result
     trial.broker.send(&trial.topic, &to("old"))?;
     // Made beforehand, so that they do not wait for each other.
     let topics = super::topics::connect(&config(&trial, Start::Latest)).await?;
-    topics.apply(&topics.plan().await?, false, |_| {}).await?;
+    topics.apply(&topics.plan().await?, false, |_| {}).await;
     let runs = Runs::default();
     let members: Vec<_> =
         (0..3).map(|_| spawn(&trial, config(&trial, Start::Latest), &runs)).collect();
@@ -169,7 +169,7 @@ async fn members_that_start_together_agree_on_where_the_group_begins() -> Result
 async fn retry_topics_begin_with_their_earliest_record() -> Result<()> {
     let trial = Trial::new("retries", 1).await?;
     let topics = super::topics::connect(&config(&trial, Start::Latest)).await?;
-    topics.apply(&topics.plan().await?, false, |_| {}).await?;
+    topics.apply(&topics.plan().await?, false, |_| {}).await;
     trial.produce(["skipped"])?;
     let group = trial.group.clone();
     let waiting = Sent::value("waiting")

@@ -1,7 +1,7 @@
 //! The topics of a config: what is there, what is missing and what differs, and how they are made.
 //!
-//! `redrive topics` and a consumer that starts go the same way: [`needed`] says what a config needs, a [`Cluster`] what is
-//! there, [`plan`] what follows from both. Topics are never deleted, shrunk or changed.
+//! `redrive topics` and a consumer that starts go the same way: `needed` says what a config needs, a `Cluster` what is there,
+//! `plan` what follows from both. Topics are never deleted, shrunk or changed.
 
 mod access;
 mod admin;
@@ -127,7 +127,7 @@ impl Plan {
 ///     .with_flow(FlowConfig::new(redrive::Flow::new("orders")));
 /// let topics = Topics::connect(&config, Duration::from_secs(10)).await?;
 /// let plan = topics.plan().await?;
-/// for made in topics.apply(&plan, false, |_| {}).await? {
+/// for made in topics.apply(&plan, false, |_| {}).await {
 ///     println!("{}: {:?}", made.topic, made.result);
 /// }
 /// # Ok(())
@@ -214,17 +214,14 @@ impl Topics {
 
     /// Makes the topics that the plan says are missing, and waits until they are known. With `is_trial` the brokers are only
     /// asked whether they would.
-    ///
-    /// # Errors
-    ///
-    /// The brokers do not answer. That single topics are refused is told with each.
+    /// What went wrong is told with each, and what could be made is made all the same.
     pub async fn apply(
         &self,
         plan: &Plan,
         is_trial: bool,
         tell: impl FnMut(&Made) + Send,
-    ) -> Result<Vec<Made>, RunError> {
-        Ok(self.job.apply(&plan.topics, is_trial, tell).await?)
+    ) -> Vec<Made> {
+        self.job.apply(&plan.topics, is_trial, tell).await
     }
 }
 
@@ -279,7 +276,7 @@ impl<C: Cluster> Job<C> {
         topics: &[Topic],
         is_trial: bool,
         tell: impl FnMut(&Made) + Send,
-    ) -> Result<Vec<Made>, KafkaError> {
+    ) -> Vec<Made> {
         let missing: Vec<_> = topics
             .iter()
             .filter_map(|it| match &it.status {
@@ -289,7 +286,7 @@ impl<C: Cluster> Job<C> {
             .collect();
         let mut made = self.cluster.make(&missing, is_trial, tell).await;
         if is_trial {
-            return Ok(made);
+            return made;
         }
         let wanted: BTreeMap<Arc<str>, i32> = made
             .iter()
@@ -299,12 +296,14 @@ impl<C: Cluster> Job<C> {
                 Some((Arc::clone(&made.topic), target.1.partitions))
             })
             .collect();
-        let unknown = self.until_whole(wanted, MADE_WITHIN).await?;
+        let all: Vec<_> = wanted.keys().cloned().collect();
+        // What was made is told, though nobody answers any more.
+        let unknown = self.until_whole(wanted, MADE_WITHIN).await.unwrap_or(all);
         for made in made.iter_mut().filter(|it| unknown.contains(&it.topic)) {
             let why = "it was made, but the brokers do not know it in full yet: look again";
             made.result = Err(why.to_owned());
         }
-        Ok(made)
+        made
     }
 
     /// Waits until topics have so many partitions, and gives those that do not. One that was just made takes a moment to get
@@ -336,7 +335,7 @@ impl<C: Cluster> Job<C> {
         let (mut topics, mut seen) = self.plan().await?;
         let is_makeable = |it: &Topic| matches!(it.status, Status::Missing(_));
         if makes_topics && topics.iter().any(is_makeable) && !has_no_source(&topics) {
-            for made in self.apply(&topics, false, |_| {}).await? {
+            for made in self.apply(&topics, false, |_| {}).await {
                 if let Err(error) = made.result {
                     let topic = made.topic;
                     return Err(RunError::BadTopic(format!("{topic} could not be made: {error}")));
@@ -500,7 +499,7 @@ mod tests {
         assert_eq!(partitions("g.redrive"), 1);
         job.prepare(true).await.unwrap();
         let (topics, _) = job.plan().await.unwrap();
-        assert_eq!(job.apply(&topics, false, |_| {}).await.unwrap(), []);
+        assert_eq!(job.apply(&topics, false, |_| {}).await, []);
         assert_eq!(*job.cluster.made.lock().unwrap(), ["orders.retry", "orders.dlt", "g.redrive"]);
     }
 
@@ -509,7 +508,7 @@ mod tests {
         let job = job(&[("orders", 2)], &["orders.dlt"]);
         let (topics, _) = job.plan().await.unwrap();
         let mut told = Vec::new();
-        let made = job.apply(&topics, false, |it| told.push(it.topic.to_string())).await.unwrap();
+        let made = job.apply(&topics, false, |it| told.push(it.topic.to_string())).await;
         let results: Vec<_> = made.iter().map(|it| it.result.is_ok()).collect();
         assert_eq!(results, [true, false, true]);
         assert_eq!(told, ["orders.retry", "orders.dlt", "g.redrive"]);
@@ -521,7 +520,7 @@ mod tests {
     async fn a_trial_makes_nothing() {
         let job = job(&[("orders", 2)], &[]);
         let (topics, _) = job.plan().await.unwrap();
-        let made = job.apply(&topics, true, |_| {}).await.unwrap();
+        let made = job.apply(&topics, true, |_| {}).await;
         assert!(made.iter().all(|it| it.result == Ok(MadeHow::WouldBeMade)));
         assert_eq!(made.len(), 3);
         assert!(job.cluster.made.lock().unwrap().is_empty());
