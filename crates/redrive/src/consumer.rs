@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ use crate::kafka::reread::Rereader;
 use crate::kafka::state::StateTopic;
 use crate::record::Record;
 use crate::role::{Role, group_of};
-use crate::topics::{self, Admin, Cluster, Facts, Job, Needed};
+use crate::topics::{self, Admin, Counts, Facts, Job, Needed};
 
 /// How often it is looked at how many partitions topics have.
 const COUNT_EVERY: Duration = Duration::from_secs(60);
@@ -465,7 +465,7 @@ impl Setup<'_> {
         let pulses: Vec<_> = members.iter().map(|it| Arc::clone(&it.pulse)).collect();
 
         let counts = self.facts.iter().map(|(topic, facts)| (Arc::clone(topic), facts.partitions));
-        let counts: Arc<Counts> = Arc::new(Counts(RwLock::new(counts.collect())));
+        let counts = Arc::new(Counts::new(counts.collect()));
         let mut machine = Machine {
             polls: Vec::new(),
             engines: Vec::new(),
@@ -604,27 +604,6 @@ impl Machine {
             _ = engine.join();
         }
         _ = self.publisher.flush(self.limit);
-    }
-}
-
-/// How many partitions topics have.
-struct Counts(RwLock<BTreeMap<Arc<str>, i32>>);
-
-impl Counts {
-    /// Topics may grow while they are used.
-    async fn look_again(&self, cluster: &impl Cluster) {
-        let topics: Vec<_> =
-            self.0.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect();
-        if let Ok(found) = cluster.partitions(&topics).await {
-            self.0.write().unwrap_or_else(PoisonError::into_inner).extend(found);
-        }
-    }
-}
-
-impl Partitions for Counts {
-    fn has(&self, topic: &str, partition: i32) -> bool {
-        let counts = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        counts.get(topic).is_some_and(|count| partition < *count)
     }
 }
 

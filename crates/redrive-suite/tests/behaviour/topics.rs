@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use redrive::config::{Config, FlowConfig};
 use redrive::topics::{MadeHow, Plan, Status, Topic, Topics};
-use redrive::{Consumer, Context, Event, Record, RunError, Strategy, Tier};
+use redrive::{Consumer, Context, Event, Failure, Record, RunError, Strategy, Tier};
 use redrive_suite::own::{OwnBroker, tool};
 use redrive_suite::trial::Trial;
 
@@ -217,12 +217,17 @@ async fn a_topic_that_is_missing_is_not_made_by_asking_for_it() -> Result<()> {
     assert_eq!(trial.broker.topics()?.into_iter().filter(ours).count(), 0);
 
     trial.broker.make_topics(&[(&trial.topic, 1)], &[]).await?;
-    let member = trial.start(single(&trial), handler).await?;
+    let failing = |_: Record, _: Context| async { Err::<(), _>(Failure::of_status(404)) };
+    let member = trial.start(single(&trial), failing).await?;
     member.told("that brokers make topics", |it| *it == Event::AutoCreates).await?;
+    // Not even by publishing to it: the record waits until somebody makes it.
     trial.broker.delete_topic(&trial.dead_letters()).await?;
-    trial.produce(["fine"])?;
+    trial.produce(["order"])?;
+    member.told("that it is held", |it| matches!(it, Event::PublishFailed { .. })).await?;
+    assert!(!trial.broker.topics()?.contains(&trial.dead_letters()));
+    trial.broker.make_topics(&[(&trial.dead_letters(), 1)], &[]).await?;
+    assert_eq!(trial.letters(1).await?.len(), 1);
     trial.settled(&[&trial.topic]).await?;
     member.stop().await?;
-    assert!(!trial.broker.topics()?.contains(&trial.dead_letters()));
     Ok(())
 }

@@ -5,6 +5,7 @@
 
 mod access;
 mod admin;
+mod counts;
 mod left;
 mod needed;
 mod plan;
@@ -23,6 +24,7 @@ use crate::kafka::client::{Properties, Told};
 
 pub use access::{Access, NeededTo, Resource};
 pub(crate) use admin::Admin;
+pub(crate) use counts::Counts;
 pub(crate) use left::left_behind;
 pub use needed::Purpose;
 pub(crate) use needed::{Needed, is_state_topic_ambiguous, needed, state_topic, state_topic_of};
@@ -514,6 +516,18 @@ mod tests {
         assert_eq!(told, ["orders.retry", "orders.dlt", "g.redrive"]);
         let error = job.prepare(true).await.err().unwrap().to_string();
         assert!(error.contains("orders.dlt could not be made: denied"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn topics_that_grow_are_noticed() {
+        use crate::engine::Partitions;
+        let job = job(&[("orders", 2)], &[]);
+        let counts =
+            Counts::new(BTreeMap::from([(Arc::from("orders"), 2), (Arc::from("gone"), 1)]));
+        assert!(counts.has("orders", 1) && !counts.has("orders", 2) && !counts.has("other", 0));
+        job.cluster.topics.lock().unwrap().get_mut("orders").unwrap().partitions = 3;
+        counts.look_again(&job.cluster).await;
+        assert!(counts.has("orders", 2) && counts.has("gone", 0));
     }
 
     #[tokio::test]
