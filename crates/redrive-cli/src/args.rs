@@ -8,6 +8,8 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use redrive::config::parse_duration;
 
+use crate::run_args::PartArgs;
+
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
     .usage(AnsiColor::Green.on_default().bold())
@@ -30,6 +32,8 @@ const STYLES: Styles = Styles::styled()
     disable_help_subcommand = true,
     after_help = "\
 Examples:
+  redrive run -c orders.yaml
+        Consume, and push each record to the service that the config names.
   redrive check -c orders.yaml
         Is the config right? All problems at once, each with its place and its cure.
   redrive plan -c orders.yaml --failure status=503
@@ -41,7 +45,7 @@ Exit codes:
   0  fine (there may be warnings)
   1  the config has problems, or topics are missing
   2  wrong use: an unreadable file, a missing or unknown topic, a bad option
-  3  the brokers do not answer, or do not let us in"
+  3  it could not go on: the brokers do not answer or refuse, a flow stopped with `exit: true`"
 )]
 pub struct Cli {
     #[command(subcommand)]
@@ -50,6 +54,21 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Consume the flows of a config and push each record to its service
+    #[command(after_help = "\
+Each record is sent as a POST request to the flow's `handler`; docs/http.md tells all about it.
+SIGTERM and SIGINT let what is under way end, within `drain.shutdown`; a second one ends the
+process at once, and what was under way runs again at the next start.
+
+Examples:
+  redrive run -c orders.yaml
+  redrive run -c orders.yaml --create-topics
+  redrive run -c orders.yaml --role retry --flow orders
+  RUST_LOG=redrive=debug redrive run -c orders.yaml
+
+Exit codes: 0 told to stop, 1 the config has problems, 2 wrong use, 3 it could not go on.")]
+    Run(RunArgs),
+
     /// Check a config and list all its problems
     #[command(after_help = "\
 Examples:
@@ -144,6 +163,26 @@ pub struct ConfigArgs {
     /// The flow's source topic. Another library's settings name none, so there it is needed
     #[arg(long, value_name = "TOPIC")]
     pub topic: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub struct RunArgs {
+    /// The config, YAML or JSON; `-` reads it from standard input
+    #[arg(
+        short,
+        long,
+        value_name = "FILE",
+        default_value = "redrive.yaml",
+        env = "REDRIVE_CONFIG"
+    )]
+    pub config: PathBuf,
+
+    #[command(flatten)]
+    pub part: PartArgs,
+
+    /// Make topics that are missing, but for the source topics
+    #[arg(long)]
+    pub create_topics: bool,
 }
 
 #[derive(Args, Debug)]

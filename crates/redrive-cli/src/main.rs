@@ -7,7 +7,7 @@ mod generate;
 mod input;
 mod output;
 mod plan;
-#[cfg(test)]
+mod run;
 mod run_args;
 mod topics;
 
@@ -21,6 +21,7 @@ use crate::output::Exit;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match &cli.command {
+        Command::Run(args) => run::run(args),
         Command::Check(args) => check::run(args),
         Command::Plan(args) => plan::run(args),
         Command::Topics(args) => topics::run(args),

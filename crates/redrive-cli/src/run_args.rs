@@ -2,6 +2,7 @@
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use redrive::config::FlowConfig;
 use redrive::{Consumer, Role};
 
 /// Which part of the work this process does.
@@ -30,12 +31,19 @@ impl PartArgs {
     pub fn apply(&self, consumer: Consumer) -> Consumer {
         consumer.with_role(self.role).with_flows(self.flow.clone())
     }
+
+    /// Whether records of this flow are run.
+    pub fn needs_handler(&self, flow: &FlowConfig) -> bool {
+        let topic = flow.flow.source();
+        let is_chosen = self.flow.is_empty() || self.flow.iter().any(|it| **it == **topic);
+        is_chosen && self.role.needs_handler(flow)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use redrive::config::{Config, FlowConfig};
+    use redrive::config::Config;
     use redrive::{Flow, RunError};
 
     use super::*;

@@ -292,7 +292,7 @@ impl Consumer {
         }
         for flow in &self.config.flows {
             let topic = flow.flow.source();
-            if self.role.runs(flow) && !self.handlers.contains_key(&**topic) {
+            if self.role.needs_handler(flow) && !self.handlers.contains_key(&**topic) {
                 return Err(RunError::NoHandler(topic.to_string()));
             }
             if flow.ordering == Ordered::Key {
@@ -522,8 +522,11 @@ impl Setup<'_> {
     }
 
     fn plan(&self, flow: &FlowConfig) -> FlowPlan {
-        let names =
-            Names { group: Arc::clone(&self.group), source: Arc::clone(flow.flow.source()) };
+        let names = Names {
+            group: Arc::clone(&self.group),
+            source: Arc::clone(flow.flow.source()),
+            flow: flow.flow.clone(),
+        };
         FlowPlan {
             flow: flow.flow.clone(),
             names: Arc::new(names),

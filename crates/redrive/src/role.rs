@@ -67,7 +67,7 @@ impl Role {
     }
 
     /// Whether such a process runs records of a flow, and not only moves them.
-    pub(crate) fn runs(self, flow: &FlowConfig) -> bool {
+    pub fn needs_handler(self, flow: &FlowConfig) -> bool {
         let is_run = |stop| FlowPlan::lane_kind(&flow.flow, stop) != LaneKind::Relay;
         flow.stops().iter().any(|it| self.reads(&flow.flow, it.role) && is_run(it.role))
     }
@@ -211,11 +211,13 @@ mod tests {
         assert_eq!(read(Role::Relay, &delays("a")), ["a.delay"]);
         assert_eq!(read(Role::Relay, &returns("a").with_draining("old")), ["a.wait"]);
         assert!(read(Role::Relay, &tiers("a")).is_empty());
-        assert!(!Role::Relay.runs(&delays("a")) && !Role::Relay.runs(&returns("a")));
+        assert!(
+            !Role::Relay.needs_handler(&delays("a")) && !Role::Relay.needs_handler(&returns("a"))
+        );
         // Where the only retry topic is moved back, retrying needs no handler either.
-        assert!(!Role::Retry.runs(&returns("a")));
-        assert!(Role::Retry.runs(&returns("a").with_draining("old")));
-        assert!(Role::Retry.runs(&delays("a")) && Role::Main.runs(&returns("a")));
+        assert!(!Role::Retry.needs_handler(&returns("a")));
+        assert!(Role::Retry.needs_handler(&returns("a").with_draining("old")));
+        assert!(Role::Retry.needs_handler(&delays("a")) && Role::Main.needs_handler(&returns("a")));
     }
 
     #[test]

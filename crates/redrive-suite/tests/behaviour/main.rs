@@ -10,6 +10,7 @@ use redrive_suite::trial::Trial;
 mod deposed;
 mod draining;
 mod foreign;
+mod holding;
 mod outage;
 mod outcomes;
 mod payload;

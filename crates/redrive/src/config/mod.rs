@@ -11,6 +11,7 @@ mod build;
 mod duration;
 mod env;
 mod foreign;
+mod http;
 mod json;
 mod kafka;
 mod node;
@@ -30,6 +31,7 @@ use redrive_core::{Flow, Timestamp};
 
 pub use duration::{DurationError, format_duration, parse_duration};
 pub use env::Lookup;
+pub use http::{Auth, HttpConfig, Secret, Tls};
 pub use kafka::Kafka;
 pub(crate) use kafka::refused as refused_properties;
 pub use node::Position;
@@ -245,28 +247,11 @@ impl FlowConfig {
 }
 
 /// What takes the records.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Handler {
     /// A service that gets each record as a POST request.
-    Http {
-        /// Where to.
-        url: String,
-        /// How long one request may take.
-        timeout: Duration,
-    },
-}
-
-/// Without a password that the address may have.
-impl std::fmt::Debug for Handler {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Handler::Http { url, timeout } => {
-                let url = read::without_secrets(url);
-                f.debug_struct("Http").field("url", &url).field("timeout", timeout).finish()
-            }
-        }
-    }
+    Http(HttpConfig),
 }
 
 /// How a file is written.

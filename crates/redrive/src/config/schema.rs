@@ -5,19 +5,24 @@ use std::fmt::Write;
 use serde_json::{Value as Json, json};
 
 use super::raw::{
-    RawBreaker, RawConfig, RawDeadLetter, RawDefault, RawDelayed, RawDrain, RawExponential,
-    RawExponentialRandom, RawFlow, RawHandler, RawHeaderMatch, RawHttp, RawInMemory, RawLinear,
-    RawMatch, RawPolicy, RawRandom, RawRetry, RawStop, RawTier,
+    RawAuth, RawBasic, RawBreaker, RawConfig, RawDeadLetter, RawDefault, RawDelayed, RawDrain,
+    RawExponential, RawExponentialRandom, RawFlow, RawHandler, RawHeaderMatch, RawHttp,
+    RawInMemory, RawLinear, RawMatch, RawPolicy, RawRandom, RawRetry, RawSign, RawStop, RawTier,
+    RawTls,
 };
 use super::read::{FromNode, Section, Sections, doc_text};
 
 /// All sections, in the order of the reference.
-const SECTIONS: [Section; 20] = [
+const SECTIONS: [Section; 24] = [
     RawConfig::SECTION,
     RawDrain::SECTION,
     RawFlow::SECTION,
     RawHandler::SECTION,
     RawHttp::SECTION,
+    RawAuth::SECTION,
+    RawBasic::SECTION,
+    RawSign::SECTION,
+    RawTls::SECTION,
     RawRetry::SECTION,
     RawTier::SECTION,
     RawDeadLetter::SECTION,

@@ -10,13 +10,14 @@ pub(crate) mod plan;
 mod run;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use rdkafka::types::RDKafkaErrorCode;
 use redrive_core::lane::{Action, Event as Told, Fate, Next, Slots};
-use redrive_core::{Draw, Reason, Timestamp};
+use redrive_core::{Draw, Failure, Reason, Timestamp};
 use tokio::runtime::Handle;
 
 use crate::clock;
@@ -30,7 +31,7 @@ use crate::kafka::reread::{self, Rereader};
 use crate::kafka::state::StateTopic;
 use inbox::{Inbox, LaneKey, Latch, Letter, Letters, OwnLane, Published, Ran, Read};
 pub(crate) use judge::Partitions;
-use judge::{Judge, spot, trimmed};
+use judge::{Judge, describe, spot, trimmed};
 use plan::{FlowPlan, Role};
 use run::{Runner, Start};
 
@@ -259,6 +260,8 @@ impl Engine {
                 self.committed(lane, Err(refusal), now);
             }
             Letter::Resume => {
+                // It is user code, and this thread is not to end with it.
+                _ = catch_unwind(AssertUnwindSafe(|| self.tools.handler.resumed()));
                 self.set_stopped(None);
                 self.go_on(now);
             }
@@ -402,6 +405,7 @@ impl Engine {
             }
             Outcome::Failed(failure) => (failure, None),
             Outcome::Asked(failure, asked) => (failure, Some(asked)),
+            Outcome::Held(failure, wait) => return self.hold(lane, offset, &failure, wait, now),
         };
         let role = self.role(lane);
         let Some(held) = self.lanes.get_mut(&lane) else {
@@ -435,6 +439,23 @@ impl Engine {
             self.stop(judged.event.to_string(), now);
             self.state.wants_exit.fetch_or(judged.exit, Ordering::Release);
         }
+    }
+
+    /// A record stays in its place, and nothing is counted.
+    fn hold(&mut self, lane: u64, offset: i64, failure: &Failure, wait: Duration, now: Timestamp) {
+        let Some(held) = self.lanes.get_mut(&lane) else {
+            return;
+        };
+        self.touched.insert(lane);
+        if !held.machine.failed(offset, false, now, &mut self.slots) {
+            return;
+        }
+        let Some((record, in_place)) = held.machine.active(offset) else {
+            return;
+        };
+        let (spot, error) = (spot(record), describe(failure));
+        self.tools.events.tell(&Event::RunsAgain { spot, error, wait });
+        held.machine.judged(offset, Next::RunAgain { wait, in_place }, now, &mut self.slots);
     }
 
     fn published(&mut self, published: Published, now: Timestamp) {
