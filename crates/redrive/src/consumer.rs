@@ -286,10 +286,6 @@ impl Consumer {
     }
 
     fn check(&self) -> Result<(), RunError> {
-        if self.config.exactly_once {
-            let message = "`exactly_once: true` is not there yet: take it out";
-            return Err(RunError::Unsupported(message.to_owned()));
-        }
         for flow in &self.config.flows {
             let topic = flow.flow.source();
             if self.role.needs_handler(flow) && !self.handlers.contains_key(&**topic) {
@@ -455,6 +451,7 @@ impl Setup<'_> {
                 predecessor: (*group != *self.group).then(|| self.group.to_string()),
                 group,
                 topics,
+                is_exactly_once: config.exactly_once,
                 revoke_limit: config.drain.revoke,
                 shutdown_limit: config.drain.shutdown,
             };
@@ -488,6 +485,7 @@ impl Setup<'_> {
             let links = members.iter().map(|it| GroupLink {
                 commits: Arc::clone(&it.commits),
                 queue: it.queue().map(|it| Arc::downgrade(&it)).unwrap_or_default(),
+                transactions: config.exactly_once,
             });
             let tools = Tools {
                 publisher: Arc::clone(&publisher),

@@ -185,6 +185,13 @@ pub enum Event {
     },
     /// The brokers make topics by themselves that somebody asks for.
     AutoCreates,
+    /// A transaction came to nothing, and what was in it is tried again.
+    TransactionAborted {
+        /// The consumer group.
+        group: Arc<str>,
+        /// What Kafka said.
+        error: String,
+    },
     /// A client of Kafka has trouble.
     Client {
         /// What sort.
@@ -230,6 +237,7 @@ impl Event {
             | Event::TopicDiffers { .. }
             | Event::AutoCreates
             | Event::Unread { .. }
+            | Event::TransactionAborted { .. }
             | Event::Client { .. } => Level::Warning,
             Event::Stopped { .. }
             | Event::PublishFailed { .. }
@@ -309,6 +317,9 @@ impl fmt::Display for Event {
             Event::AutoCreates => f.write_str(
                 "the brokers make topics by themselves, so that a producer with a typo makes one with the wrong settings: set `auto.create.topics.enable=false`",
             ),
+            Event::TransactionAborted { group, error } => {
+                write!(f, "a transaction of {group} was aborted and is tried again: {error}")
+            }
             Event::Client { error, reason } => write!(f, "{error}: {reason}"),
         }
     }

@@ -11,6 +11,7 @@ mod deposed;
 mod draining;
 mod foreign;
 mod holding;
+mod metadata;
 mod outage;
 mod outcomes;
 mod payload;
@@ -26,6 +27,7 @@ mod strategies;
 mod topics;
 mod topics_access;
 mod topics_command;
+mod transactions;
 
 /// A wait of so many milliseconds.
 fn fixed(millis: u64) -> Backoff {

@@ -96,6 +96,17 @@ async fn what_the_plan_lists_is_enough_and_what_is_denied_is_named() -> Result<(
     assert_eq!(made.len(), 1);
     assert!(topics.plan().await?.is_complete());
 
+    goes_all_the_way(&trial, config.clone(), 1).await?;
+
+    // With transactions, their ids are all that is to be allowed beside.
+    let config = config.with_exactly_once();
+    let plan = connect(&config).await?.plan().await?;
+    allow(&own, &plan, |_, resource, _| resource == Resource::TransactionalId)?;
+    goes_all_the_way(&trial, config, 2).await
+}
+
+/// Runs a record over the retry topic to the dead-letter topic, which has so many then.
+async fn goes_all_the_way(trial: &Trial, config: Config, letters: usize) -> Result<()> {
     let runs = Runs::default();
     let noted = runs.clone();
     let member = trial
@@ -108,7 +119,7 @@ async fn what_the_plan_lists_is_enough_and_what_is_denied_is_named() -> Result<(
         })
         .await?;
     trial.produce(["order"])?;
-    assert_eq!(trial.letters(1).await?.len(), 1);
+    assert_eq!(trial.letters(letters).await?.len(), letters);
     trial.settled(&[&trial.topic]).await?;
     assert_eq!(runs.all().last().map(|it| it.topic.clone()), Some(trial.retry()));
     member.stop().await?;

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use rdkafka::types::RDKafkaErrorCode;
 use redrive_core::lane::{Action, Event as Told, Fate, Next, Slots};
+use redrive_core::offsets::BlockId;
 use redrive_core::{Draw, Failure, Reason, Timestamp};
 use tokio::runtime::Handle;
 
@@ -25,10 +26,11 @@ use crate::event::{Event, Events, Spot};
 use crate::handler::{AnyHandler, Outcome};
 use crate::kafka::commit::{self, Commits, Refusal};
 use crate::kafka::message::Message;
-use crate::kafka::publish::{Outgoing, Publisher};
+use crate::kafka::publish::{Outgoing, Publisher, Unpublished};
 use crate::kafka::queue::Queue;
 use crate::kafka::reread::{self, Rereader};
 use crate::kafka::state::StateTopic;
+use crate::kafka::transaction;
 use inbox::{Inbox, LaneKey, Latch, Letter, Letters, OwnLane, Published, Ran, Read};
 pub(crate) use judge::Partitions;
 use judge::{Judge, describe, spot, trimmed};
@@ -58,6 +60,8 @@ impl Tools {
 pub(crate) struct GroupLink {
     pub(crate) commits: Arc<Commits>,
     pub(crate) queue: Weak<Queue>,
+    /// Where hops and commits are one transaction, whoever makes it.
+    pub(crate) transactions: bool,
 }
 
 /// What others see of a flow.
@@ -96,6 +100,9 @@ struct Held {
     is_cut_off: bool,
     wakeup: Option<Timestamp>,
     latch: Option<Latch>,
+    /// By which its commit is known, and whether a transaction waits for that.
+    ticket: u64,
+    is_closing: bool,
     /// Records that are too large for their next stop, and how often something smaller was tried.
     too_large: BTreeMap<i64, u8>,
     /// Records that could not be published.
@@ -204,6 +211,8 @@ impl Engine {
                     is_cut_off: false,
                     wakeup: None,
                     latch: None,
+                    ticket: 0,
+                    is_closing: false,
                     too_large: BTreeMap::new(),
                     unpublished: BTreeSet::new(),
                 };
@@ -231,7 +240,16 @@ impl Engine {
                     self.remove(lane);
                 }
             }
-            Letter::Committed { lane, result } => self.committed(lane, result, now),
+            Letter::Close { group, ticket, lanes } => {
+                for (lane, sent) in lanes {
+                    self.close(group, ticket, lane, &sent, now);
+                }
+            }
+            Letter::Committed { lane, ticket, result } => {
+                if self.lanes.get(&lane).is_some_and(|it| it.ticket == ticket) {
+                    self.committed(lane, result, now);
+                }
+            }
             Letter::Reread { lane, ticket, messages, end } => {
                 let role = self.role(lane);
                 for message in messages.into_iter().filter(|it| it.error().is_none()) {
@@ -255,10 +273,7 @@ impl Engine {
             Letter::Stored { lane, id, is_stored: true } => {
                 self.feed(lane, |machine, slots| machine.stored(id, now, slots));
             }
-            Letter::Stored { lane, is_stored: false, .. } => {
-                let refusal = Refusal::Failed("the state topic did not take a block".to_owned());
-                self.committed(lane, Err(refusal), now);
-            }
+            Letter::Stored { lane, id, is_stored: false } => self.not_stored(lane, id, now),
             Letter::Resume => {
                 // It is user code, and this thread is not to end with it.
                 _ = catch_unwind(AssertUnwindSafe(|| self.tools.handler.resumed()));
@@ -441,6 +456,42 @@ impl Engine {
         }
     }
 
+    /// The lane commits what is in a transaction, with the transaction.
+    fn close(&mut self, group: usize, ticket: u64, lane: u64, sent: &[i64], now: Timestamp) {
+        let Some(held) = self.lanes.get_mut(&lane) else {
+            if let Some(link) = self.tools.groups.get(group) {
+                link.commits.refuse(ticket);
+            }
+            return;
+        };
+        (held.ticket, held.is_closing) = (ticket, true);
+        for offset in sent {
+            held.make_good(*offset, &self.state);
+        }
+        self.feed(lane, |machine, slots| machine.close_transaction(sent, now, slots));
+    }
+
+    fn not_stored(&mut self, lane: u64, id: BlockId, now: Timestamp) {
+        let Some(held) = self.lanes.get_mut(&lane) else {
+            return;
+        };
+        self.touched.insert(lane);
+        if !held.machine.store_failed(id, now, &mut self.slots) {
+            return;
+        }
+        if std::mem::take(&mut held.is_closing)
+            && let Some(link) = self.tools.groups.get(held.group)
+        {
+            link.commits.refuse(held.ticket);
+        }
+        // Whatever comes of that transaction, this lane knows already.
+        held.ticket = 0;
+        let key = held.key;
+        let error = "the state topic did not take a block".to_owned();
+        let (topic, partition) = (self.topic(key), key.partition);
+        self.tools.events.tell(&Event::CommitFailed { topic, partition, error });
+    }
+
     /// A record stays in its place, and nothing is counted.
     fn hold(&mut self, lane: u64, offset: i64, failure: &Failure, wait: Duration, now: Timestamp) {
         let Some(held) = self.lanes.get_mut(&lane) else {
@@ -469,7 +520,10 @@ impl Engine {
                 held.make_good(offset, &self.state);
                 held.machine.published(offset, now, &mut self.slots);
             }
-            Err(error) => self.not_published(lane, offset, error, now),
+            Err(Unpublished::Refused(error)) => self.not_published(lane, offset, error, now),
+            Err(Unpublished::Aborted) => {
+                held.machine.publish_again(offset, now, &mut self.slots);
+            }
         }
     }
 
@@ -687,6 +741,10 @@ impl Engine {
                     self.tools.events.tell(&event);
                 }
                 let outgoing = judge.hop(role, &payload, hop);
+                if let Some(link) = self.tools.groups.get(group).filter(|it| it.transactions) {
+                    let hop = transaction::Hop { lane, offset, record: payload, outgoing };
+                    return link.commits.hop(hop);
+                }
                 let receipt = Arc::clone(&self.inbox);
                 let sent =
                     self.tools.publisher.publish(Some(payload), outgoing, receipt, (lane, offset));
@@ -713,8 +771,12 @@ impl Engine {
                 self.tools.state_topic.delete(&self.tools.publisher, (topic, key.partition), id);
             }
             Action::Commit { offset, metadata } => {
+                if !std::mem::take(&mut held.is_closing) {
+                    held.ticket = commit::ticket();
+                }
                 if let Some(link) = self.tools.groups.get(group) {
-                    link.commits.request(commit::Request { lane, offset, metadata });
+                    let ticket = held.ticket;
+                    link.commits.request(commit::Request { lane, ticket, offset, metadata });
                 }
             }
             Action::Pause => {
