@@ -1,9 +1,14 @@
 //! The command line, and the help that teaches it.
 
+use std::num::NonZeroU16;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use redrive::config::parse_duration;
+
+use crate::run_args::PartArgs;
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -38,9 +43,9 @@ Examples:
 
 Exit codes:
   0  fine (there may be warnings)
-  1  the config has problems
+  1  the config has problems, or topics are missing
   2  wrong use: an unreadable file, a missing or unknown topic, a bad option
-  3  running ended by itself: topics are missing, the brokers refuse, a flow stopped with `exit: true`"
+  3  it could not go on: the brokers do not answer or refuse, a flow stopped with `exit: true`"
 )]
 pub struct Cli {
     #[command(subcommand)]
@@ -58,6 +63,7 @@ process at once, and what was under way runs again at the next start.
 Examples:
   redrive run -c orders.yaml
   redrive run -c orders.yaml --create-topics
+  redrive run -c orders.yaml --role retry --flow orders
   RUST_LOG=redrive=debug redrive run -c orders.yaml
 
 Exit codes: 0 told to stop, 1 the config has problems, 2 wrong use, 3 it could not go on.")]
@@ -87,6 +93,21 @@ Examples:
 
 Exit codes: 0 planned, 1 the config has problems, 2 wrong use.")]
     Plan(PlanArgs),
+
+    /// Look at the topics that a config needs, and make those that are missing
+    #[command(
+        subcommand_required = true,
+        after_help = "\
+Examples:
+  redrive topics plan -c orders.yaml
+        What is there, what is missing, what differs, and what must be allowed?
+  redrive topics apply -c orders.yaml
+        Make what is missing. Nothing is ever deleted or changed.
+
+Exit codes: 0 all is there, 1 something is missing or cannot be used or made, or the config has
+problems, 2 wrong use, 3 the brokers do not answer."
+    )]
+    Topics(TopicsArgs),
 
     /// Turn another library's settings into a Redrive config
     #[command(after_help = "\
@@ -156,6 +177,9 @@ pub struct RunArgs {
     )]
     pub config: PathBuf,
 
+    #[command(flatten)]
+    pub part: PartArgs,
+
     /// Make topics that are missing, but for the source topics
     #[arg(long)]
     pub create_topics: bool,
@@ -209,6 +233,101 @@ pub enum PlanFormat {
     Json,
     /// A flow chart for Markdown
     Mermaid,
+}
+
+#[derive(Args, Debug)]
+pub struct TopicsArgs {
+    #[command(subcommand)]
+    pub command: TopicsCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum TopicsCommand {
+    /// Show what is there, what is missing, what differs, and what must be allowed
+    #[command(after_help = "\
+Examples:
+  redrive topics plan -c orders.yaml
+  redrive topics plan -c orders.yaml --strict           # in CI: differences count, too
+  redrive topics plan -c orders.yaml --format json
+
+Exit codes: 0 all is there, 1 something is missing or cannot be used, or the config has problems,
+2 wrong use, 3 the brokers do not answer.")]
+    Plan(TopicsPlanArgs),
+
+    /// Make what is missing; nothing is ever deleted or changed
+    #[command(after_help = "\
+Examples:
+  redrive topics apply -c orders.yaml --dry-run         # would the brokers make them?
+  redrive topics apply -c orders.yaml
+  redrive topics apply -c orders.yaml --create-sources 6
+
+What was made stays if something else fails, and a second run makes the rest.
+
+Exit codes: 0 all is there, 1 something could not be made or used, or the config has problems,
+2 wrong use, 3 the brokers do not answer.")]
+    Apply(TopicsApplyArgs),
+}
+
+/// Whose topics, and where.
+#[derive(Args, Debug)]
+pub struct WhereArgs {
+    /// The config, YAML or JSON; `-` reads it from standard input
+    #[arg(
+        short,
+        long,
+        value_name = "FILE",
+        default_value = "redrive.yaml",
+        env = "REDRIVE_CONFIG"
+    )]
+    pub config: PathBuf,
+
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t = TopicsFormat::Text)]
+    pub format: TopicsFormat,
+
+    /// How long brokers may take to answer
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    pub timeout: Duration,
+
+    /// Make source topics that are missing, too, with so many partitions
+    #[arg(long, value_name = "PARTITIONS")]
+    pub create_sources: Option<NonZeroU16>,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    parse_duration(text).map_err(|_| "write it like `30s` or `2m`".to_owned())
+}
+
+#[derive(Args, Debug)]
+pub struct TopicsPlanArgs {
+    #[command(flatten)]
+    pub place: WhereArgs,
+
+    /// Exit with 1 where something differs, too
+    #[arg(long)]
+    pub strict: bool,
+
+    /// A plan changes nothing, with this or without
+    #[arg(long, hide = true)]
+    pub dry_run: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct TopicsApplyArgs {
+    #[command(flatten)]
+    pub place: WhereArgs,
+
+    /// Only ask the brokers whether they would
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TopicsFormat {
+    /// For people
+    Text,
+    /// One object: topics with status and differences, and the ACLs
+    Json,
 }
 
 #[derive(Args, Debug)]

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use redrive::config::{Config, Loaded, Problem, Severity};
+use redrive::config::{Config, FlowConfig, Loaded, Problem, Severity};
 use serde_json::json;
 
 use crate::args::{CheckArgs, CheckFormat};
@@ -69,7 +69,7 @@ fn summary(file: &str, config: &Config, loaded: &Loaded) -> String {
         let stops: Vec<_> = stops.into_iter().map(|it| styled(CYAN, it)).collect();
         let _ = writeln!(text, "  {}", stops.join(" → "));
     }
-    let needed = needed_to_run(config);
+    let needed = needed_to_run(config, |_| true);
     if !needed.is_empty() {
         let convert = if loaded.converted.is_some() { "convert it and " } else { "" };
         let line = format!("to run it, {convert}add {}", needed.join(" and "));
@@ -79,7 +79,7 @@ fn summary(file: &str, config: &Config, loaded: &Loaded) -> String {
 }
 
 /// What planning does without and running does not.
-pub fn needed_to_run(config: &Config) -> Vec<String> {
+pub fn needed_to_run(config: &Config, is_run: impl Fn(&FlowConfig) -> bool) -> Vec<String> {
     let mut needed = Vec::new();
     if config.kafka.is_none() {
         needed.push("`kafka`".to_owned());
@@ -87,7 +87,8 @@ pub fn needed_to_run(config: &Config) -> Vec<String> {
     if config.group.is_none() {
         needed.push("`group`".to_owned());
     }
-    let without: Vec<_> = config.flows.iter().filter(|it| it.handler.is_none()).collect();
+    let without: Vec<_> =
+        config.flows.iter().filter(|it| it.handler.is_none() && is_run(it)).collect();
     match without.as_slice() {
         [] => {}
         [flow] => needed.push(format!("the `handler` of {}", flow.flow.source())),

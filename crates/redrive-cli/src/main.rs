@@ -8,6 +8,8 @@ mod input;
 mod output;
 mod plan;
 mod run;
+mod run_args;
+mod topics;
 
 use std::process::ExitCode;
 
@@ -22,6 +24,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(args),
         Command::Check(args) => check::run(args),
         Command::Plan(args) => plan::run(args),
+        Command::Topics(args) => topics::run(args),
         Command::Convert(args) => convert::run(args),
         Command::Schema(args) => generate::schema(args),
         Command::Completions(args) => generate::completions(args),

@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use redrive::config::{Config, Handler, LoadError, Problem, Severity, format_duration};
+use redrive::config::{Config, FlowConfig, Handler, LoadError, Problem, Severity, format_duration};
 use redrive::{Consumer, ConsumerHandle, RunError};
 use redrive_http::HttpHandler;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -21,12 +21,13 @@ pub fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     let Some((name, config)) = load(args)? else {
         return Ok(Exit::Problems);
     };
-    let mut consumer = Consumer::new(config.clone());
+    let mut consumer = args.part.apply(Consumer::new(config.clone()));
     if args.create_topics {
         consumer = consumer.with_created_topics();
     }
     let mut problems = Vec::new();
-    for (index, flow) in config.flows.iter().enumerate() {
+    let is_run = |flow: &FlowConfig| args.part.needs_handler(flow);
+    for (index, flow) in config.flows.iter().enumerate().filter(|it| is_run(it.1)) {
         match &flow.handler {
             Some(Handler::Http(service)) => match HttpHandler::new(service) {
                 Ok(handler) => consumer = consumer.with_handler(&**flow.flow.source(), handler),
@@ -46,7 +47,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<Exit> {
         return Ok(Exit::Problems);
     }
     set_up_logs();
-    for flow in &config.flows {
+    for flow in config.flows.iter().filter(|it| is_run(it)) {
         if let Some(Handler::Http(service)) = &flow.handler {
             let (topic, url) = (flow.flow.source(), service.shown_url());
             tracing::info!("{topic} goes to {url}, up to {} records at a time", flow.concurrency);
@@ -83,7 +84,7 @@ fn load(args: &RunArgs) -> anyhow::Result<Option<(String, Config)>> {
     let Some(config) = loaded.config else {
         return Ok(None);
     };
-    let needed = needed_to_run(&config);
+    let needed = needed_to_run(&config, |it| args.part.needs_handler(it));
     if !needed.is_empty() {
         output::fail(&anyhow!("{name} cannot be run: add {}", needed.join(" and ")));
         return Ok(None);
@@ -101,6 +102,7 @@ fn exit_of(error: &RunError) -> Exit {
         | RunError::NoSuchFlow(_)
         | RunError::Unsupported(_)
         | RunError::BadProperties(_) => Exit::Problems,
+        RunError::BadRole(_) | RunError::UnknownFlow { .. } => Exit::WrongUse,
         _ => Exit::Failed,
     }
 }

@@ -44,6 +44,13 @@ mod exit_codes {
         let planned = run(&["plan", "-c", "examples/broken.yaml", "--format", "json"]);
         assert_eq!((planned.code, planned.out.as_str()), (Some(1), ""));
         assert!(planned.err.contains("did you mean `group`?"));
+        for command in ["plan", "apply"] {
+            let ran = run(&["topics", command, "-c", "examples/broken.yaml"]);
+            assert_eq!((ran.code, ran.out.as_str()), (Some(1), ""), "{}", ran.err);
+            let ran = run_with(&["topics", command, "-c", "-"], "flows: [{ topic: a }]");
+            assert_eq!((ran.code, ran.out.as_str()), (Some(1), ""), "{}", ran.err);
+            assert!(ran.err.contains("bootstrap.servers"), "{}", ran.err);
+        }
         let input = r#"{ "RetryPolicy": { "RetryTopics": [] } }"#;
         assert_eq!(run_with(&["convert", "-", "--topic", "orders"], input).code, Some(1));
     }
@@ -74,6 +81,10 @@ mod exit_codes {
             &["convert", "examples/appsettings.json"],
             &["convert", "examples/appsettings.json", "--topic", "orders", "--group", " "],
             &["convert", SAMPLE, "--topic", "orders"],
+            &["topics"],
+            &["topics", "plan", "-c", "no/such/file.yaml"],
+            &["topics", "plan", "-c", SAMPLE, "--timeout", "5"],
+            &["topics", "apply", "-c", SAMPLE, "--create-sources", "0"],
             &["completions", "tcsh"],
             &["banana"],
             &[],

@@ -16,14 +16,17 @@ fn help(args: &[&str]) -> String {
 #[test]
 fn every_help_is_as_it_was_written() {
     insta::assert_snapshot!("redrive", help(&["--help"]));
-    for command in ["run", "check", "plan", "convert", "schema", "completions", "man"] {
+    for command in ["run", "check", "plan", "topics", "convert", "schema", "completions", "man"] {
         insta::assert_snapshot!(command, help(&[command, "--help"]));
+    }
+    for command in ["plan", "apply"] {
+        insta::assert_snapshot!(format!("topics-{command}"), help(&["topics", command, "--help"]));
     }
 }
 
 #[test]
 fn every_commands_help_teaches_by_example() {
-    for command in ["run", "check", "plan", "convert", "schema", "completions", "man"] {
+    for command in ["run", "check", "plan", "topics", "convert", "schema", "completions", "man"] {
         let help = help(&[command, "--help"]);
         assert!(help.contains("Examples:"), "{command}");
         assert!(help.contains(&format!("redrive {command}")), "{command}");

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rdkafka::admin::{
-    AdminClient, AdminOptions, AlterConfig, NewTopic, ResourceSpecifier, TopicReplication,
+    AdminClient, AdminOptions, AlterConfig, NewPartitions, NewTopic, ResourceSpecifier,
+    TopicReplication,
 };
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
@@ -205,6 +206,38 @@ impl Broker {
             result.map_err(|(topic, code)| anyhow::anyhow!("{topic}: {code}"))?;
         }
         Ok(())
+    }
+
+    /// Gives a topic more partitions, and waits until the broker knows them.
+    ///
+    /// # Errors
+    ///
+    /// The broker does not make them.
+    pub async fn grow(&self, topic: &str, partitions: usize) -> Result<()> {
+        let admin = self.admin()?;
+        let more = NewPartitions::new(topic, partitions);
+        let options = AdminOptions::new().operation_timeout(Some(ANSWER));
+        for result in admin.create_partitions([&more], &options).await? {
+            result.map_err(|(topic, code)| anyhow::anyhow!("{topic}: {code}"))?;
+        }
+        let until = Instant::now() + ANSWER;
+        while self.bounds(topic)?.len() < partitions {
+            if Instant::now() > until {
+                bail!("{topic} did not grow");
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Ok(())
+    }
+
+    /// The names of all topics.
+    ///
+    /// # Errors
+    ///
+    /// The broker does not answer.
+    pub fn topics(&self) -> Result<Vec<String>> {
+        let metadata = self.consumer()?.fetch_metadata(None, ANSWER)?;
+        Ok(metadata.topics().iter().map(|it| it.name().to_owned()).collect())
     }
 
     /// Gives a topic these settings instead of those that it has.

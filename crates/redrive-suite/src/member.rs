@@ -32,6 +32,10 @@ pub async fn run(config: &str, ledger: &Path) -> Result<()> {
             handle(Arc::clone(&ledger), record, context)
         });
     }
+    // Which part of the work is this process's own, where it is not all.
+    if let Ok(role) = std::env::var("REDRIVE_SUITE_ROLE") {
+        consumer = consumer.with_role(role.parse()?);
+    }
     consumer.handle().stop_on_signals();
     consumer.run().await?;
     Ok(())

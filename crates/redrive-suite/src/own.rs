@@ -95,21 +95,32 @@ impl OwnBroker {
     ///
     /// The tool fails.
     pub fn acl(&self, arguments: &[&str]) -> Result<()> {
-        let libs = repository().join("target/kafka/libs/*");
-        let java =
-            std::env::var("JAVA_HOME").map_or("java".to_owned(), |it| format!("{it}/bin/java"));
-        let output = Command::new(java)
-            .args(["-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp"])
-            .arg(libs)
-            .args(["org.apache.kafka.tools.AclCommand", "--bootstrap-server", self.get("KAFKA")?])
-            .args(arguments)
-            .stdin(Stdio::null())
-            .output()?;
-        if !output.status.success() {
-            bail!("the ACL tool failed: {}", String::from_utf8_lossy(&output.stderr));
-        }
-        Ok(())
+        tool("AclCommand", self.get("KAFKA")?, arguments).map(drop)
     }
+}
+
+/// Runs one of Kafka's own tools, and gives what it prints.
+///
+/// # Errors
+///
+/// The tool fails.
+pub fn tool(name: &str, address: &str, arguments: &[&str]) -> Result<String> {
+    let libs = repository().join("target/kafka/libs/*");
+    let java = std::env::var("JAVA_HOME").map_or("java".to_owned(), |it| format!("{it}/bin/java"));
+    let output = Command::new(java)
+        .args(["-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp"])
+        .arg(libs)
+        .arg(format!("org.apache.kafka.tools.{name}"))
+        .args(["--bootstrap-server", address])
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()?;
+    if !output.status.success() {
+        let (out, err) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        bail!("{name} failed: {out}{err}");
+    }
+    Ok(String::from_utf8(output.stdout)?)
 }
 
 impl Drop for OwnBroker {

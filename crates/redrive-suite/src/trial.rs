@@ -116,12 +116,15 @@ impl Trial {
 
     /// Starts a consumer with this config. Topics that are missing are made, but for the source.
     pub fn spawn(&self, config: Config, handler: impl Handler) -> Member {
+        let consumer = Consumer::new(config).with_handler(self.topic.as_str(), handler);
+        Self::spawn_consumer(consumer.with_created_topics())
+    }
+
+    /// Starts a consumer as it is.
+    pub fn spawn_consumer(consumer: Consumer) -> Member {
         let events: Arc<Mutex<Vec<Event>>> = Arc::default();
         let told = Arc::clone(&events);
-        let consumer = Consumer::new(config)
-            .with_handler(self.topic.as_str(), handler)
-            .with_created_topics()
-            .with_listener(move |event| lock(&told).push(event.clone()));
+        let consumer = consumer.with_listener(move |event| lock(&told).push(event.clone()));
         let (handle, error) = (consumer.handle(), Arc::<Mutex<String>>::default());
         let noted = Arc::clone(&error);
         let task = tokio::spawn(async move {

@@ -10,23 +10,23 @@ use rdkafka::error::KafkaError;
 use redrive_core::lane::{LaneConfig, Order, Slots};
 use tokio::sync::Notify;
 
-use crate::config::{Config, FlowConfig, Kafka, Ordering as Ordered, refused_properties};
+use crate::config::{Config, FlowConfig, Ordering as Ordered, Start};
 use crate::engine::inbox::{Inbox, Letter};
-use crate::engine::plan::{FlowPlan, Role};
+use crate::engine::plan::{FlowPlan, Role as Stop};
 use crate::engine::{Engine, FlowState, GroupLink, Partitions, Tools};
 use crate::event::{Event, Events};
-use crate::handler::{AnyHandler, Handler, Names};
+use crate::handler::{AnyHandler, Context, Handler, Names, Outcome};
 use crate::kafka::client::{Properties, Told};
 use crate::kafka::group::{Group, GroupPlan, Pulse, Subscribed};
 use crate::kafka::publish::Publisher;
 use crate::kafka::reread::Rereader;
 use crate::kafka::state::StateTopic;
-use crate::topics::{self, Admin, Facts, Needed, Purpose};
+use crate::record::Record;
+use crate::role::{Role, group_of};
+use crate::topics::{self, Admin, Counts, Facts, Job, Needed};
 
-/// How long topics that were made may take to be there, and how often that is looked at.
-const MADE_WITHIN: Duration = Duration::from_secs(15);
-const WHOLE_WITHIN: Duration = Duration::from_millis(500);
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// How often it is looked at how many partitions topics have.
+const COUNT_EVERY: Duration = Duration::from_secs(60);
 /// How long the brokers are waited for before it is asked whether there is any hope.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
 
@@ -49,6 +49,27 @@ pub enum RunError {
     /// A handler for a topic that is no flow's source.
     #[error("there is a handler for {0}, but no flow of that topic")]
     NoSuchFlow(String),
+    /// No flow has this source topic.
+    #[error("no flow has the topic `{topic}` (known: {known})")]
+    UnknownFlow {
+        /// The topic.
+        topic: String,
+        /// Those that there are.
+        known: String,
+    },
+    /// The flows cannot be run in this role.
+    #[error("{0}")]
+    BadRole(String),
+    /// No broker answers.
+    #[error("no broker at {bootstrap} answered within {within:?}{}", after_colon(.last))]
+    NoAnswer {
+        /// Where they should be.
+        bootstrap: String,
+        /// How long they were waited for.
+        within: Duration,
+        /// What the client said last.
+        last: String,
+    },
     /// The config asks for something that this version does not have.
     #[error("{0}")]
     Unsupported(String),
@@ -56,7 +77,10 @@ pub enum RunError {
     #[error("these properties of `kafka` cannot be used: {}", .0.join("; "))]
     BadProperties(Vec<String>),
     /// Topics are not there.
-    #[error("these topics are missing: {}; make them, or let them be made", .0.join(", "))]
+    #[error(
+        "these topics are missing: {}; `redrive topics apply` makes them, but for source topics, and `redrive run --create-topics` (`Consumer::with_created_topics`) does so at the start",
+        .0.join(", ")
+    )]
     MissingTopics(Vec<String>),
     /// A topic cannot be used as it is.
     #[error("{0}")]
@@ -73,6 +97,10 @@ pub enum RunError {
     /// It is not safe to go on.
     #[error("{0}")]
     Fatal(String),
+}
+
+fn after_colon(text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!(": {text}") }
 }
 
 /// Consumes the flows of a config with the handlers that it is given.
@@ -101,6 +129,9 @@ pub struct Consumer {
     handlers: BTreeMap<String, Arc<dyn AnyHandler>>,
     events: Events,
     makes_topics: bool,
+    role: Role,
+    /// The flows that are run, by their source topics. All if there are none.
+    chosen: Vec<String>,
     shared: Arc<Shared>,
 }
 
@@ -132,6 +163,8 @@ impl Consumer {
             handlers: BTreeMap::new(),
             events: Events::default(),
             makes_topics: false,
+            role: Role::All,
+            chosen: Vec::new(),
             shared: Arc::default(),
         }
     }
@@ -157,6 +190,20 @@ impl Consumer {
         self
     }
 
+    /// Reads only the topics that belong to this role. Flows of which it runs no record need no handler.
+    #[must_use]
+    pub fn with_role(mut self, role: Role) -> Self {
+        self.role = role;
+        self
+    }
+
+    /// Runs only the flows of these source topics. None stands for all.
+    #[must_use]
+    pub fn with_flows(mut self, topics: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.chosen = topics.into_iter().map(Into::into).collect();
+        self
+    }
+
     /// What stops it and looks at it while it runs.
     pub fn handle(&self) -> ConsumerHandle {
         ConsumerHandle(Arc::clone(&self.shared))
@@ -169,32 +216,22 @@ impl Consumer {
     /// # Errors
     ///
     /// The config cannot be run, the brokers do not let us in, topics are missing, or a flow stopped with `exit: true`.
-    pub async fn run(self) -> Result<(), RunError> {
-        let Some(Kafka::Properties(properties)) = &self.config.kafka else {
-            return Err(match self.config.kafka {
-                Some(_) => RunError::Unsupported("`kafka: embedded` is not there yet".to_owned()),
-                None => RunError::NoKafka,
-            });
-        };
-        // Before a client is made, which would show values that it refuses.
-        let refused = refused_properties(properties);
-        if !refused.is_empty() {
-            return Err(RunError::BadProperties(refused));
-        }
-        let properties = Properties::new(properties);
+    pub async fn run(mut self) -> Result<(), RunError> {
+        let properties = topics::properties_of(&self.config)?;
         let group: Arc<str> = self.config.group.as_deref().ok_or(RunError::NoGroup)?.into();
+        let state_topic = topics::state_topic_of(&self.config, &group);
+        // Of all flows, since a topic of one that runs elsewhere is not left behind.
+        let named = topics::needed(&self.config, &state_topic);
+        self.choose(&group)?;
         self.check()?;
-        let told = Told::new(self.events.clone());
-        let state_topic: Arc<str> =
-            self.config.state_topic.clone().unwrap_or_else(|| topics::state_topic(&group)).into();
         let needed = topics::needed(&self.config, &state_topic);
+        let told = Told::new(self.events.clone());
         let publisher = Arc::new(Publisher::new(&properties, told.clone())?);
         let Some(cluster) = self.connect(&publisher, &told).await? else {
             return Ok(());
         };
         let admin = Admin::new(&properties, told.clone())?;
-        let facts = self.look_at_topics(&admin, &needed).await?;
-        drop(admin);
+        let facts = self.look_at_topics(&admin, needed).await?;
         let setup = Setup {
             consumer: &self,
             properties,
@@ -204,8 +241,9 @@ impl Consumer {
             cluster,
             facts,
             publisher,
+            admin,
         };
-        self.tell_left_behind(&setup, needed).await;
+        self.tell_left_behind(&setup, named).await;
         let machine = setup.start()?;
         let result = self.supervise(&machine).await;
         // Joining threads must not hold up the handlers.
@@ -226,13 +264,31 @@ impl Consumer {
         }
     }
 
-    fn check(&self) -> Result<(), RunError> {
+    /// Keeps the flows that this process does something for.
+    fn choose(&mut self, group: &str) -> Result<(), RunError> {
         if self.config.flows.is_empty() {
             return Err(RunError::NoFlow);
         }
+        let is_unknown = |topic: &&String| self.config.flow(topic).is_none();
+        if let Some(topic) = self.chosen.iter().find(is_unknown) {
+            let known: Vec<_> = self.config.flows.iter().map(|it| &**it.flow.source()).collect();
+            return Err(RunError::UnknownFlow { topic: topic.clone(), known: known.join(", ") });
+        }
+        if let Some(topic) = self.handlers.keys().find(|it| self.config.flow(it).is_none()) {
+            return Err(RunError::NoSuchFlow(topic.clone()));
+        }
+        let (chosen, role) = (&self.chosen, self.role);
+        let is_chosen = |it: &FlowConfig| chosen.iter().any(|topic| **topic == **it.flow.source());
+        self.config.flows.retain(|it| chosen.is_empty() || is_chosen(it));
+        role.check(group, &self.config.flows)?;
+        self.config.flows.retain(|it| role.reads_any(it));
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), RunError> {
         for flow in &self.config.flows {
             let topic = flow.flow.source();
-            if !self.handlers.contains_key(&**topic) {
+            if self.role.needs_handler(flow) && !self.handlers.contains_key(&**topic) {
                 return Err(RunError::NoHandler(topic.to_string()));
             }
             if flow.ordering == Ordered::Key {
@@ -241,11 +297,7 @@ impl Consumer {
                 return Err(RunError::Unsupported(message));
             }
         }
-        let is_known = |topic: &str| self.config.flow(topic).is_some();
-        match self.handlers.keys().find(|it| !is_known(it)) {
-            Some(topic) => Err(RunError::NoSuchFlow(topic.clone())),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
     /// Waits for the brokers, and asks for the cluster's id. None if it was told to stop meanwhile.
@@ -275,69 +327,36 @@ impl Consumer {
         }
     }
 
+    /// Finds out what the topics are like, makes those that are missing if it is to, and tells what is not as it should be.
     async fn look_at_topics(
         &self,
         admin: &Admin,
-        needed: &[Needed],
+        needed: Vec<Needed>,
     ) -> Result<BTreeMap<Arc<str>, Facts>, RunError> {
-        let mut found = admin.look(needed).await?;
-        let is_missing =
-            |it: &&Needed, found: &BTreeMap<Arc<str>, Facts>| !found.contains_key(&it.topic);
-        if let Some(it) =
-            needed.iter().find(|it| it.purpose == Purpose::Draining && is_missing(it, &found))
-        {
-            return Err(RunError::BadTopic(format!(
-                "the draining topic {} is not there: take it out of `draining`",
-                it.topic
-            )));
-        }
-        if self.makes_topics {
-            let missing: Vec<_> = needed
-                .iter()
-                .filter(|it| is_missing(it, &found) && it.purpose != Purpose::Source)
-                .collect();
-            if !missing.is_empty() {
-                admin.make(&missing, &found).await?;
-                // A topic that was just made takes a moment to get around among the brokers.
-                let until = Instant::now() + MADE_WITHIN;
-                loop {
-                    found = admin.look(needed).await?;
-                    if missing.iter().all(|it| it.is_whole(&found)) || Instant::now() > until {
-                        break;
-                    }
-                    tokio::time::sleep(LOOK_AGAIN).await;
-                }
+        let job = Job::new(admin.clone(), needed, topics::bootstrap(&self.config));
+        let prepared = job.prepare(self.makes_topics).await?;
+        for topic in &prepared.topics {
+            for difference in &topic.differences {
+                let (topic, difference) = (Arc::clone(&topic.name), difference.to_string());
+                self.events.tell(&Event::TopicDiffers { topic, difference });
             }
         }
-        // Others may have been made just now by somebody else; those that have fewer partitions by design are few.
-        let until = Instant::now() + WHOLE_WITHIN;
-        while !needed.iter().all(|it| it.is_whole(&found)) && Instant::now() < until {
-            tokio::time::sleep(LOOK_AGAIN).await;
-            found = admin.look(needed).await?;
+        if prepared.seen.auto_creates == Some(true) {
+            self.events.tell(&Event::AutoCreates);
         }
-        let missing: Vec<_> = needed
-            .iter()
-            .filter(|it| is_missing(it, &found))
-            .map(|it| it.topic.to_string())
-            .collect();
-        if !missing.is_empty() {
-            return Err(RunError::MissingTopics(missing));
-        }
-        for needed in needed.iter().filter(|it| it.purpose == Purpose::Retry) {
-            if found.get(&needed.topic).is_some_and(|it| it.is_compacted) {
-                return Err(RunError::BadTopic(format!(
-                    "the retry topic {} is compacted, which would delete records that wait: set `cleanup.policy=delete`",
-                    needed.topic
-                )));
-            }
-        }
-        Ok(found)
+        Ok(prepared.seen.topics)
     }
 
     /// Waits until it is told to stop, or something says that it cannot go on.
     async fn supervise(&self, machine: &Machine) -> Result<(), RunError> {
         let mut look = tokio::time::interval(Duration::from_millis(100));
+        let mut counted_at = Instant::now();
         loop {
+            if counted_at.elapsed() >= COUNT_EVERY {
+                counted_at = Instant::now();
+                let (counts, admin) = (Arc::clone(&machine.counts), machine.admin.clone());
+                tokio::spawn(async move { counts.look_again(&admin).await });
+            }
             tokio::select! {
                 () = self.shared.stop.notified() => return Ok(()),
                 _ = look.tick() => {}
@@ -374,6 +393,7 @@ struct Setup<'a> {
     cluster: String,
     facts: BTreeMap<Arc<str>, Facts>,
     publisher: Arc<Publisher>,
+    admin: Admin,
 }
 
 /// The running threads.
@@ -385,6 +405,8 @@ struct Machine {
     states: Vec<Arc<FlowState>>,
     publisher: Arc<Publisher>,
     told: Told,
+    counts: Arc<Counts>,
+    admin: Admin,
     limit: Duration,
 }
 
@@ -405,14 +427,17 @@ impl Setup<'_> {
 
         let mut groups: Vec<(String, Vec<Subscribed>)> = Vec::new();
         for ((flow, plan), inbox) in config.flows.iter().zip(&plans).zip(&inboxes) {
-            for (index, stop) in plan.stops.iter().enumerate() {
+            let is_read = |it: Stop| self.consumer.role.reads(&flow.flow, it);
+            for (index, stop) in plan.stops.iter().enumerate().filter(|it| is_read(it.1.role)) {
+                let start = flow.start.unwrap_or(config.start);
                 let subscribed = Subscribed {
                     topic: Arc::clone(&stop.topic),
                     stop: index,
                     inbox: Arc::clone(inbox),
                     lanes: self.lanes(flow, stop.role, &stop.topic),
+                    start: if stop.role == Stop::Source { start } else { Start::Earliest },
                 };
-                let name = self.group_of(flow, stop.role);
+                let name = group_of(&self.group, flow, stop.role);
                 match groups.iter_mut().find(|it| it.0 == name) {
                     Some(group) => group.1.push(subscribed),
                     None => groups.push((name, vec![subscribed])),
@@ -423,6 +448,7 @@ impl Setup<'_> {
         for (index, (group, topics)) in groups.into_iter().enumerate() {
             let plan = GroupPlan {
                 index,
+                predecessor: (*group != *self.group).then(|| self.group.to_string()),
                 group,
                 topics,
                 is_exactly_once: config.exactly_once,
@@ -436,7 +462,7 @@ impl Setup<'_> {
         let pulses: Vec<_> = members.iter().map(|it| Arc::clone(&it.pulse)).collect();
 
         let counts = self.facts.iter().map(|(topic, facts)| (Arc::clone(topic), facts.partitions));
-        let counts: Arc<Counts> = Arc::new(Counts(counts.collect()));
+        let counts = Arc::new(Counts::new(counts.collect()));
         let mut machine = Machine {
             polls: Vec::new(),
             engines: Vec::new(),
@@ -445,16 +471,17 @@ impl Setup<'_> {
             states: plans.iter().map(|_| Arc::default()).collect(),
             publisher: Arc::clone(&publisher),
             told: self.told.clone(),
+            counts: Arc::clone(&counts),
+            admin: self.admin.clone(),
             limit: config.drain.shutdown,
         };
         let mut running = Vec::new();
         for (index, (flow, plan)) in config.flows.iter().zip(&plans).enumerate() {
-            let handler = self.consumer.handlers.get(&**flow.flow.source());
-            let (Some(handler), Some(inbox), Some(state)) =
-                (handler, inboxes.get(index), machine.states.get(index))
-            else {
+            let (Some(inbox), Some(state)) = (inboxes.get(index), machine.states.get(index)) else {
                 continue;
             };
+            let handler = self.consumer.handlers.get(&**flow.flow.source());
+            let handler = handler.map_or_else(no_handler, Arc::clone);
             let links = members.iter().map(|it| GroupLink {
                 commits: Arc::clone(&it.commits),
                 queue: it.queue().map(|it| Arc::downgrade(&it)).unwrap_or_default(),
@@ -468,7 +495,7 @@ impl Setup<'_> {
                 partitions: Arc::clone(&counts) as Arc<dyn Partitions + Send + Sync>,
                 events: events.clone(),
                 runtime: tokio::runtime::Handle::current(),
-                handler: Arc::clone(handler),
+                handler,
             };
             let engine = Engine::new(
                 Arc::clone(plan),
@@ -493,7 +520,6 @@ impl Setup<'_> {
     }
 
     fn plan(&self, flow: &FlowConfig) -> FlowPlan {
-        let draining: Vec<Arc<str>> = flow.draining.iter().map(|it| it.as_str().into()).collect();
         let names = Names {
             group: Arc::clone(&self.group),
             source: Arc::clone(flow.flow.source()),
@@ -504,50 +530,44 @@ impl Setup<'_> {
             names: Arc::new(names),
             dialect: flow.dialect,
             dead_letter_format: flow.dead_letter_format,
-            stops: FlowPlan::stops_of(&flow.flow, &draining),
+            stops: flow.stops(),
             timeout: flow.timeout,
         }
     }
 
-    fn lanes(&self, flow: &FlowConfig, role: Role, topic: &Arc<str>) -> LaneConfig {
+    fn lanes(&self, flow: &FlowConfig, role: Stop, topic: &Arc<str>) -> LaneConfig {
         let kind = FlowPlan::lane_kind(&flow.flow, role);
         let order = match flow.ordering {
             Ordered::Partition => Order::Partition,
             Ordered::None | Ordered::Key => Order::None,
         };
-        let retention = self.facts.get(topic).and_then(|it| it.retention);
+        let retention = self.facts.get(topic).and_then(Facts::retention);
         LaneConfig {
             order,
             byte_budget: usize::try_from(flow.payload_budget).unwrap_or(usize::MAX),
             commit_every: self.consumer.config.commit_interval,
-            retention: retention.filter(|_| role != Role::Source),
+            retention: retention.filter(|_| role != Stop::Source),
             ..LaneConfig::new(kind, &*self.cluster)
         }
     }
 
-    /// All groups that read something.
+    /// All groups that this process is a member of.
     fn groups(&self) -> BTreeSet<String> {
+        let role = self.consumer.role;
         let flows = self.consumer.config.flows.iter();
         let groups = flows.flat_map(|flow| {
-            let stops = self.plan(flow).stops;
-            stops.into_iter().map(move |it| self.group_of(flow, it.role))
+            let read = flow.stops().into_iter().filter(move |it| role.reads(&flow.flow, it.role));
+            read.map(move |it| group_of(&self.group, flow, it.role))
         });
         groups.collect()
     }
+}
 
-    /// The group that reads a topic.
-    fn group_of(&self, flow: &FlowConfig, role: Role) -> String {
-        let own = match role {
-            Role::Source => None,
-            Role::Tier(index) => {
-                let index = usize::try_from(index).unwrap_or(usize::MAX);
-                let tier = flow.tier_groups.get(index).and_then(Option::as_ref);
-                tier.or(flow.retry_group.as_ref())
-            }
-            Role::Retry => flow.retry_group.as_ref(),
-        };
-        own.map_or_else(|| self.group.to_string(), Clone::clone)
-    }
+/// For flows whose records are only moved: nothing of them is ever run.
+fn no_handler() -> Arc<dyn AnyHandler> {
+    Arc::new(|_: Record, _: Context| async {
+        Outcome::stop(redrive_core::Failure::of_type("NoHandler"))
+    })
 }
 
 fn slots(flow: &FlowConfig) -> Slots {
@@ -585,14 +605,6 @@ impl Machine {
             _ = engine.join();
         }
         _ = self.publisher.flush(self.limit);
-    }
-}
-
-struct Counts(BTreeMap<Arc<str>, i32>);
-
-impl Partitions for Counts {
-    fn has(&self, topic: &str, partition: i32) -> bool {
-        self.0.get(topic).is_some_and(|count| partition < *count)
     }
 }
 

@@ -176,6 +176,15 @@ pub enum Event {
         /// How many, at the most.
         records: i64,
     },
+    /// A topic is not as it should be.
+    TopicDiffers {
+        /// The topic.
+        topic: Arc<str>,
+        /// What differs, what comes of it, and what to do about it.
+        difference: String,
+    },
+    /// The brokers make topics by themselves that somebody asks for.
+    AutoCreates,
     /// A transaction came to nothing, and what was in it is tried again.
     TransactionAborted {
         /// The consumer group.
@@ -225,6 +234,8 @@ impl Event {
             | Event::MapCut(_)
             | Event::Unreadable { .. }
             | Event::LeftBehind { .. }
+            | Event::TopicDiffers { .. }
+            | Event::AutoCreates
             | Event::Unread { .. }
             | Event::TransactionAborted { .. }
             | Event::Client { .. } => Level::Warning,
@@ -301,6 +312,10 @@ impl fmt::Display for Event {
             Event::LeftBehind { topic, records } => write!(
                 f,
                 "{topic} is named by no flow, but still has up to {records} unsettled records: name it in `draining` to finish them"
+            ),
+            Event::TopicDiffers { topic, difference } => write!(f, "{topic}: {difference}"),
+            Event::AutoCreates => f.write_str(
+                "the brokers make topics by themselves, so that a producer with a typo makes one with the wrong settings: set `auto.create.topics.enable=false`",
             ),
             Event::TransactionAborted { group, error } => {
                 write!(f, "a transaction of {group} was aborted and is tried again: {error}")

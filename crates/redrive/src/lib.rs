@@ -12,13 +12,15 @@ mod event;
 mod handler;
 mod kafka;
 mod record;
-mod topics;
+mod role;
+pub mod topics;
 
 pub use consumer::{Consumer, ConsumerHandle, FlowStatus, RunError, State};
 pub use event::{Event, Level, Spot};
 pub use handler::{Context, Handler, IntoOutcome, Outcome};
 pub use record::Record;
 pub use redrive_core::*;
+pub use role::Role;
 
 /// The README's code, run as a test.
 #[cfg(doctest)]

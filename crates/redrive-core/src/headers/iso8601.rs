@@ -38,6 +38,13 @@ pub(super) fn parse(bytes: &[u8]) -> Option<Timestamp> {
     (time.as_millis() >= 0 && time <= MAX_TIMESTAMP).then_some(time)
 }
 
+impl Timestamp {
+    /// A time as RFC 3339 writes it, with its zone, such as `2026-11-15T09:30:00Z`. None if it is not one.
+    pub fn from_rfc3339(text: &str) -> Option<Self> {
+        parse(text.as_bytes())
+    }
+}
+
 /// Writes the time in UTC, to the millisecond.
 pub(super) struct Iso8601(pub(super) Timestamp);
 

@@ -18,10 +18,15 @@ mod payload;
 mod publishing;
 mod restart;
 mod retention;
+mod roles;
 mod security;
 mod sharing;
 mod slow;
+mod start;
 mod strategies;
+mod topics;
+mod topics_access;
+mod topics_command;
 mod transactions;
 
 /// A wait of so many milliseconds.

@@ -19,7 +19,7 @@ use super::raw::{
 use super::read::{At, Topic, topic_problem};
 use super::suggest::nearest;
 use super::{BreakerConfig, COMMIT_INTERVAL, Config, Drain, FlowConfig, Handler, PAYLOAD_BUDGET};
-use crate::topics::state_topic;
+use crate::topics::{is_state_topic_ambiguous, state_topic};
 
 /// The most topics of one flow.
 const MAX_TOPICS: usize = 1000;
@@ -52,6 +52,7 @@ pub(super) fn build(raw: &RawConfig, out: &mut Problems) -> Config {
         commit_interval: raw.commit_interval.as_ref().map_or(COMMIT_INTERVAL, |it| it.value.0),
         drain: raw.drain.as_ref().map_or_else(Drain::default, |it| it.value.to_drain()),
         exactly_once: raw.exactly_once.as_ref().is_some_and(|it| it.value),
+        start: raw.start.as_ref().map(|it| it.value).unwrap_or_default(),
     }
 }
 
@@ -196,6 +197,7 @@ impl<'a> Builder<'a> {
                 .unwrap_or_default(),
             breaker: raw.breaker.as_ref().map(|it| it.value.to_breaker()),
             payload_budget: raw.payload_budget.as_ref().map_or(PAYLOAD_BUDGET, |it| it.value.0),
+            start: raw.start.as_ref().map(|it| it.value),
         })
     }
 
@@ -212,6 +214,14 @@ impl<'a> Builder<'a> {
             (Some(it), _) => self.use_topic(no_flow, Role::State, it),
             (None, Some(group)) if !self.out.has_error_at("state_topic") => {
                 let written = group.shown.trim_matches('`');
+                if is_state_topic_ambiguous(&group.value) {
+                    let message = format!(
+                        "the group {} has something that a topic's name cannot have, so that another group may get the same state topic",
+                        group.shown
+                    );
+                    let hint = "name the state topic: `state_topic`";
+                    self.out.warning(&group.place, message, hint);
+                }
                 self.uses.push(Use {
                     flow: no_flow,
                     role: Role::State,

@@ -33,7 +33,7 @@ impl std::fmt::Debug for Kafka {
 }
 
 /// What Redrive sets itself, and why.
-const OWNED: [(&str, &str); 21] = [
+const OWNED: [(&str, &str); 22] = [
     ("group.id", "set `group` at the top of the config"),
     ("enable.auto.commit", "Redrive commits a record when it is settled, not when it was read"),
     ("auto.commit.enable", "Redrive commits a record when it is settled, not when it was read"),
@@ -55,6 +55,7 @@ const OWNED: [(&str, &str); 21] = [
     ("transactional.id", "it follows from whether hops are transactional"),
     ("partitioner", "hops keep their partition, or take the one that Java clients would"),
     ("enable.partition.eof", "Redrive finds out itself where a partition ends"),
+    ("allow.auto.create.topics", "topics are made by `redrive topics apply` and never by accident"),
     ("enabled_events", "Redrive listens to the events that it needs"),
     ("log.queue", "Redrive brings what the client logs together itself"),
     ("opaque", "it is a pointer, which a file cannot hold"),
@@ -62,7 +63,7 @@ const OWNED: [(&str, &str); 21] = [
 
 /// The properties that librdkafka documents, to find the one that was meant. Whether there is one, librdkafka says.
 const KNOWN: &str = "
-    allow.auto.create.topics api.version.fallback.ms api.version.request
+    api.version.fallback.ms api.version.request
     api.version.request.timeout.ms batch.num.messages batch.size bootstrap.servers
     broker.address.family broker.address.ttl broker.version.fallback check.crcs client.dns.lookup
     client.id client.rack compression.codec compression.level compression.type

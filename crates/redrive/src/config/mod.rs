@@ -24,10 +24,10 @@ mod yaml;
 
 use std::time::Duration;
 
-use redrive_core::Flow;
 use redrive_core::headers::Dialect;
 use redrive_core::lane::Breaker;
 pub use redrive_core::lane::Counted;
+use redrive_core::{Flow, Timestamp};
 
 pub use duration::{DurationError, format_duration, parse_duration};
 pub use env::Lookup;
@@ -61,6 +61,21 @@ pub struct Config {
     pub drain: Drain,
     /// Whether a hop and the offset of its record are one transaction.
     pub exactly_once: bool,
+    /// Where a group without offsets begins on a source topic, where its flow does not say so itself.
+    pub start: Start,
+}
+
+/// Where a group without offsets begins on a source topic. Retry topics always begin with their earliest record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Start {
+    /// With the earliest record.
+    #[default]
+    Earliest,
+    /// With what comes from now on.
+    Latest,
+    /// With the first record that is not before this time.
+    At(Timestamp),
 }
 
 /// How long what is under way may take to end.
@@ -113,6 +128,8 @@ pub struct FlowConfig {
     pub breaker: Option<BreakerConfig>,
     /// How many bytes of waiting records are kept in memory, for each partition.
     pub payload_budget: u64,
+    /// Where a group without offsets begins on its source topic, where it is not where the config says.
+    pub start: Option<Start>,
 }
 
 /// When records are held back because the service behind is down.
@@ -175,7 +192,15 @@ impl FlowConfig {
             draining: Vec::new(),
             breaker: None,
             payload_budget: PAYLOAD_BUDGET,
+            start: None,
         }
+    }
+
+    /// Begins here on its source topic, if the group has no offsets.
+    #[must_use]
+    pub fn with_start(mut self, start: Start) -> Self {
+        self.start = Some(start);
+        self
     }
 
     /// Lets so many of its records run at the same time.
@@ -319,7 +344,15 @@ impl Config {
             commit_interval: COMMIT_INTERVAL,
             drain: Drain::default(),
             exactly_once: false,
+            start: Start::Earliest,
         }
+    }
+
+    /// Begins here on source topics, if the group has no offsets.
+    #[must_use]
+    pub fn with_start(mut self, start: Start) -> Self {
+        self.start = start;
+        self
     }
 
     /// Sets a property of librdkafka.

@@ -8,10 +8,11 @@ use redrive_core::headers::Dialect;
 use redrive_core::lane::Counted;
 use redrive_core::{
     Backoff, Exponential, ExponentialRandom, HeaderMatch, Identifier, Kind, Linear, Match, On,
-    Random, Then,
+    Random, Then, Timestamp,
 };
 use serde_json::{Value as Json, json};
 
+use super::Start;
 use super::duration::format_duration;
 use super::http::{HeaderText, RequestHeaders, Secret, Url};
 use super::kafka::Kafka;
@@ -46,8 +47,11 @@ section! {
         "drain" drain: RawDrain, default("`{ revoke: 5s, shutdown: 25s }`");
         /// Whether a hop and the offset of its record are one transaction.
         "exactly_once" exactly_once: bool, default("`false`");
+        /// Where a group without offsets begins on its source topics: `earliest`, `latest`, or a time
+        /// such as `2026-11-15T09:30:00Z`. Retry topics always begin with their earliest record.
+        "start" start: Start, default("`earliest`");
     }
-    later "dangling", "start", "admin", "relay";
+    later "dangling", "admin", "relay";
 }
 
 section! {
@@ -80,8 +84,10 @@ section! {
         /// How many bytes of waiting records are kept in memory, for each partition. The others are
         /// read again when they are due.
         "payload_budget" payload_budget: Bytes, default("`64MiB`");
+        /// Where a group without offsets begins on the source topic.
+        "start" start: Start, default("the config's `start`");
     }
-    later "schedule", "entity", "priority", "on_dead_letter", "start", "relay";
+    later "schedule", "entity", "priority", "on_dead_letter", "relay";
 }
 
 section! {
@@ -553,6 +559,46 @@ fn duration_within(
     );
     reader.error(node, path, message, "write a time within these bounds");
     None
+}
+
+impl FromNode for Start {
+    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+        let text = reader.scalar(node, path)?.text;
+        match text.as_str() {
+            "earliest" => return Some(Start::Earliest),
+            "latest" => return Some(Start::Latest),
+            _ => {}
+        }
+        if let Some(time) = Timestamp::from_rfc3339(&text) {
+            return Some(Start::At(time));
+        }
+        let value = shown(node, path);
+        let is_time = |it: &str| Timestamp::from_rfc3339(it).is_some();
+        let (message, hint) = if is_time(&format!("{text}Z")) {
+            let hint = format!("add the zone: `{text}Z` for UTC, or `{text}+02:00`");
+            (format!("{value} has no zone, so that nobody can say when it is"), hint)
+        } else if is_time(&format!("{text}T00:00:00Z")) {
+            let hint = format!("add the time of day with its zone: `{text}T00:00:00Z`");
+            (format!("{value} is a date, and a day begins at another time in each zone"), hint)
+        } else {
+            let hint = "write `earliest`, `latest`, or a time such as `2026-11-15T09:30:00Z`";
+            (format!("{value} says not where to begin"), hint.to_owned())
+        };
+        let hint =
+            if is_filled_in(node) { "write a time like `2026-11-15T09:30:00Z`" } else { &hint };
+        reader.error(node, path, message, hint);
+        None
+    }
+
+    fn schema(_: &mut Sections) -> Json {
+        let time =
+            r"^\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}([.,]\d+)?([Zz]|[+-]\d{2}(:?\d{2})?)$|\$\{";
+        json!({ "anyOf": [{ "enum": ["earliest", "latest"] }, { "type": "string", "pattern": time }] })
+    }
+
+    fn describe() -> String {
+        "`earliest`, `latest`, or a time".to_owned()
+    }
 }
 
 /// A number of bytes.

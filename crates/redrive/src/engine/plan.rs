@@ -7,7 +7,7 @@ use redrive_core::headers::{self, Dialect, Due, Header, Owner, Place, ReadContex
 use redrive_core::lane::{Fate, Item, LaneKind};
 use redrive_core::{Flow, Reason, RetryState, Strategy, Timestamp};
 
-use crate::config::DeadLetterFormat;
+use crate::config::{DeadLetterFormat, FlowConfig};
 use crate::handler::{Context, Names, Retried};
 use crate::kafka::message::Message;
 use crate::record::Record;
@@ -38,6 +38,14 @@ pub(crate) enum Role {
     Tier(u32),
     /// The one retry topic behind the delay topics, or one that is no longer named and has yet to run dry.
     Retry,
+}
+
+impl FlowConfig {
+    /// The topics that it reads: the source first.
+    pub(crate) fn stops(&self) -> Vec<StopPlan> {
+        let draining: Vec<Arc<str>> = self.draining.iter().map(|it| it.as_str().into()).collect();
+        FlowPlan::stops_of(&self.flow, &draining)
+    }
 }
 
 /// What a payload costs beside its bytes.

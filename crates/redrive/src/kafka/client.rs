@@ -31,6 +31,8 @@ impl Properties {
         for (key, value) in owned {
             config.set(*key, *value);
         }
+        // Whoever asks for a topic must not make it: not even one whose name has a typo.
+        config.set("allow.auto.create.topics", "false");
         config
     }
 

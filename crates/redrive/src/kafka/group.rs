@@ -18,6 +18,7 @@ use rdkafka::types::{RDKafkaErrorCode, RDKafkaRespErr};
 use rdkafka::{Offset, TopicPartitionList};
 use redrive_core::lane::{Assigned, Lane, LaneConfig};
 
+use super::begin::{self, Begin};
 use super::client::{Properties, Told};
 use super::commit::Commits;
 use super::message::Message;
@@ -26,6 +27,7 @@ use super::queue::Queue;
 use super::state::{self, StateTopic};
 use super::transaction::Transactor;
 use crate::clock;
+use crate::config::Start;
 use crate::engine::inbox::{Inbox, LaneKey, Latch, Letter, Read};
 use crate::event::{Event, Events};
 use crate::record::Record;
@@ -55,6 +57,8 @@ pub(crate) struct Subscribed {
     pub(crate) stop: usize,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) lanes: LaneConfig,
+    /// Where the group begins, if it has committed nothing.
+    pub(crate) start: Start,
 }
 
 /// How a member is set up.
@@ -62,6 +66,8 @@ pub(crate) struct GroupPlan {
     /// Which of the process's groups it is.
     pub(crate) index: usize,
     pub(crate) group: String,
+    /// The group that read its topics before they got one of their own.
+    pub(crate) predecessor: Option<String>,
     pub(crate) topics: Vec<Subscribed>,
     pub(crate) revoke_limit: Duration,
     pub(crate) shutdown_limit: Duration,
@@ -212,6 +218,7 @@ impl Member {
             // All that is ours is read on from where it was opened; records that come again are known.
             consumer.assign(&list(&mut held.lanes.iter()))
         };
+        self.pulse.partitions.store(held.lanes.len() as u64, Ordering::Relaxed);
         drop(held);
         if let Err(error) = result {
             self.events.tell(&Event::Client {
@@ -231,7 +238,7 @@ impl Member {
             return Ok(Vec::new());
         }
         let names: Vec<_> = wanted.iter().map(|it| (&*it.0, it.1)).collect();
-        let committed = offsets::committed(consumer, &names, ANSWER)?;
+        let committed = self.begin(consumer, offsets::committed(consumer, &names, ANSWER)?)?;
         let watermarks = offsets::watermarks(consumer, &names, ANSWER);
         let blocks = self.state_topic.read(&names)?;
         let mut opened = Vec::new();
@@ -256,6 +263,74 @@ impl Member {
             }
         }
         Ok(opened)
+    }
+
+    /// Fills in where partitions begin that the group has committed nothing for. Those that another member has to say that of
+    /// are left out.
+    fn begin(
+        &self,
+        consumer: &BaseConsumer<Self>,
+        mut committed: Vec<offsets::Committed>,
+    ) -> KafkaResult<Vec<offsets::Committed>> {
+        if committed.iter().all(|it| it.offset.is_some()) {
+            return Ok(committed);
+        }
+        if let Some(group) = &self.plan.predecessor {
+            self.take_over(consumer, group, &mut committed);
+        }
+        for subscribed in self.plan.topics.iter().filter(|it| it.start != Start::Earliest) {
+            let is_new =
+                |it: &offsets::Committed| it.offset.is_none() && it.topic == *subscribed.topic;
+            let owned: Vec<_> =
+                committed.iter().filter(|it| is_new(it)).map(|it| it.partition).collect();
+            if owned.is_empty() {
+                continue;
+            }
+            match begin::begin(consumer, &subscribed.topic, &owned, subscribed.start, ANSWER)? {
+                Begin::Earliest => {}
+                Begin::NotYet => committed.retain(|it| !is_new(it)),
+                Begin::At(positions) => {
+                    for it in committed.iter_mut().filter(|it| is_new(it)) {
+                        it.offset = positions.get(&it.partition).copied();
+                    }
+                }
+            }
+        }
+        Ok(committed)
+    }
+
+    /// Goes on where another group was that read these partitions before, so that what is settled does not run again. Without a
+    /// word on that nothing is begun.
+    fn take_over(
+        &self,
+        consumer: &BaseConsumer<Self>,
+        group: &str,
+        committed: &mut Vec<offsets::Committed>,
+    ) {
+        let before = match offsets::all_committed(consumer.client(), group, ANSWER) {
+            Ok(before) => before,
+            Err(error) => {
+                if let Some(it) = committed.iter().find(|it| it.offset.is_none()) {
+                    self.events.tell(&Event::Unread {
+                        topic: it.topic.as_str().into(),
+                        partition: it.partition,
+                        error: format!(
+                            "it is not known whether the group {group} has read it before, whose offsets must be allowed to be looked at: {error}"
+                        ),
+                    });
+                }
+                committed.retain(|it| it.offset.is_some());
+                return;
+            }
+        };
+        for it in committed.iter_mut().filter(|it| it.offset.is_none()) {
+            let is_it = |other: &&offsets::Committed| {
+                other.topic == it.topic && other.partition == it.partition
+            };
+            if let Some(other) = before.iter().find(is_it) {
+                *it = other.clone();
+            }
+        }
     }
 
     fn make_lane(

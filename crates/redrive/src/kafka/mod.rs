@@ -3,6 +3,7 @@
 //! All unsafe code of the project is below this module: reading in batches, with messages that stay where librdkafka put
 //! them, and a few calls that the `rdkafka` crate does not have. What comes out is safe to use.
 
+pub(crate) mod begin;
 pub(crate) mod client;
 pub(crate) mod commit;
 pub(crate) mod group;

@@ -11,7 +11,8 @@ use std::time::Duration;
 use rdkafka::bindings as sys;
 use rdkafka::client::{Client, ClientContext};
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
-use rdkafka::error::KafkaResult;
+use rdkafka::error::{KafkaError, KafkaResult};
+use rdkafka::types::RDKafkaRespErr;
 use rdkafka::{Offset, TopicPartitionList};
 
 /// What a group committed for a partition.
@@ -44,14 +45,14 @@ pub(crate) fn committed<C: ConsumerContext>(
     Ok(entries(&list))
 }
 
-/// Everything that a group has committed, for whichever topics. Nothing where that cannot be found out.
+/// Everything that a group has committed, for whichever topics.
 pub(crate) fn all_committed<C: ClientContext>(
     client: &Client<C>,
     group: &str,
     limit: Duration,
-) -> Vec<Committed> {
+) -> KafkaResult<Vec<Committed>> {
     let Ok(group) = CString::new(group) else {
-        return Vec::new();
+        return Ok(Vec::new());
     };
     let millis = i32::try_from(limit.as_millis()).unwrap_or(i32::MAX);
     // SAFETY: what is made is destroyed here; the result belongs to the event, and is read before that goes.
@@ -67,13 +68,19 @@ pub(crate) fn all_committed<C: ClientContext>(
         );
         let event = sys::rd_kafka_queue_poll(queue, millis);
         let mut found = Vec::new();
+        let mut code = RDKafkaRespErr::RD_KAFKA_RESP_ERR__TIMED_OUT;
         if !event.is_null() {
+            code = sys::rd_kafka_event_error(event);
             let result = sys::rd_kafka_event_ListConsumerGroupOffsets_result(event);
             if !result.is_null() {
                 let mut count = 0;
                 let groups =
                     sys::rd_kafka_ListConsumerGroupOffsets_result_groups(result, &raw mut count);
                 for index in 0..count {
+                    let error = sys::rd_kafka_group_result_error(*groups.add(index));
+                    if !error.is_null() {
+                        code = sys::rd_kafka_error_code(error);
+                    }
                     let list = sys::rd_kafka_group_result_partitions(*groups.add(index));
                     if !list.is_null() {
                         found.extend(raw_entries(&*list));
@@ -84,7 +91,10 @@ pub(crate) fn all_committed<C: ClientContext>(
         }
         sys::rd_kafka_ListConsumerGroupOffsets_destroy(request);
         sys::rd_kafka_queue_destroy(queue);
-        found
+        match code {
+            RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR => Ok(found),
+            code => Err(KafkaError::OffsetFetch(code.into())),
+        }
     }
 }
 

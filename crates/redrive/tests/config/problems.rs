@@ -321,11 +321,11 @@ mod reading {
 
     #[test]
     fn keys_of_later_capabilities_are_refused_as_unknown() {
-        for key in ["dangling", "start", "admin", "relay"] {
+        for key in ["dangling", "admin", "relay"] {
             let text = format!("flows: [{{ topic: a }}]\n{key}: {{ topic: x }}\n");
             refused(&text, &format!("{key} @2:1"), &[&format!("unknown key `{key}`"), "yet"]);
         }
-        for key in ["schedule", "entity", "priority", "relay", "on_dead_letter", "start"] {
+        for key in ["schedule", "entity", "priority", "relay", "on_dead_letter"] {
             let text = format!("flows:\n- topic: a\n  {key}: hold\n");
             refused(
                 &text,

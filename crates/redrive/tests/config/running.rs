@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use redrive::config::{BreakerConfig, Counted, Drain, Handler};
+use redrive::Timestamp;
+use redrive::config::{BreakerConfig, Counted, Drain, Handler, Start};
 
 use crate::support::{places, refused, valid, valid_flow, warned, yaml};
 
@@ -52,6 +53,46 @@ fn what_is_said_is_meant() {
         probe: 2 * SECOND,
     };
     assert_eq!(flow.breaker, Some(breaker));
+}
+
+#[test]
+fn a_group_begins_where_it_is_told_to() {
+    let config = valid("flows: [{ topic: a }, { topic: b, start: latest }]");
+    assert_eq!(config.start, Start::Earliest);
+    assert_eq!((config.flows[0].start, config.flows[1].start), (None, Some(Start::Latest)));
+    let at = |millis| Start::At(Timestamp::from_millis(millis));
+    for (text, start) in [
+        ("earliest", Start::Earliest),
+        ("latest", Start::Latest),
+        ("2024-02-29T12:00:00Z", at(1_709_208_000_000)),
+        ("2024-02-29T13:00:00+01:00", at(1_709_208_000_000)),
+        ("\"2024-02-29T12:00:00.250Z\"", at(1_709_208_000_250)),
+    ] {
+        assert_eq!(valid(&beside(&format!("start: {text}"))).start, start, "{text}");
+        assert_eq!(valid_flow(&with(&format!("start: {text}"))).start, Some(start), "{text}");
+    }
+}
+
+#[test]
+fn a_time_that_nobody_can_place_is_refused_with_the_one_that_was_meant() {
+    for (text, words) in [
+        ("2026-11-15T09:30:00", ["no zone", "`2026-11-15T09:30:00Z`"]),
+        ("2026-11-15 09:30:00", ["no zone", "`2026-11-15 09:30:00Z`"]),
+        ("2026-11-15", ["is a date", "`2026-11-15T00:00:00Z`"]),
+        ("yesterday", ["where to begin", "`latest`"]),
+        ("1731663000000", ["where to begin", "a time such as"]),
+        ("2026-02-30T00:00:00Z", ["where to begin", "a time such as"]),
+        ("Latest", ["where to begin", "`latest`"]),
+    ] {
+        refused(&beside(&format!("start: {text}")), "start @3:8", &words);
+        refused(&with(&format!("start: {text}")), "flows[0].start @3:10", &words);
+    }
+}
+
+#[test]
+fn a_group_whose_state_topic_could_be_anothers_is_warned() {
+    warned("group: team/a\nflows: [{ topic: a }]", "group @1:8", &["state topic", "`state_topic`"]);
+    valid("group: team/a\nstate_topic: s\nflows: [{ topic: a }]");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::support::{env, yaml};
 
 /// A valid config for each thing that a config can say.
-const VALID: [&str; 11] = [
+const VALID: [&str; 12] = [
     r#"{ "flows": [{ "topic": "orders" }] }"#,
     r#"{ "kafka": "embedded", "group": "billing", "flows": [{ "topic": "orders" }] }"#,
     r#"{ "kafka": { "bootstrap.servers": "b", "linger.ms": 5, "socket.keepalive.enable": true },
@@ -37,13 +37,15 @@ const VALID: [&str; 11] = [
          "exactly_once": true, "flows": [{ "topic": "a", "timeout": "1m", "payload_budget": "512KiB",
          "retry": { "strategy": "single", "rate": 100, "draining": ["old.1", "old.2"] }, "breaker": {
          "failures": "50%", "window": "10s", "minimum": 5, "count": "any", "probe": "1s" } }] }"#,
+    r#"{ "start": "latest", "flows": [{ "topic": "a", "start": "2026-11-15T09:30:00.5+02:00" },
+         { "topic": "b", "start": "earliest" }, { "topic": "c", "start": "${START:-latest}" }] }"#,
     r#"{ "flows": [{ "topic": "a", "payload_budget": 65536, "breaker": {} },
          { "topic": "b", "payload_budget": "65536", "breaker": { "failures": 0.01 } },
          { "topic": "c", "breaker": { "failures": "0.05" } }] }"#,
 ];
 
 /// Configs that are built wrongly, one thing each.
-const WRONG: [&str; 44] = [
+const WRONG: [&str; 46] = [
     "[]",
     "{}",
     r#"{ "flows": {} }"#,
@@ -82,6 +84,8 @@ const WRONG: [&str; 44] = [
     r#"{ "flows": [{ "topic": "a" }], "commit_interval": 5 }"#,
     r#"{ "flows": [{ "topic": "a" }], "drain": "5s" }"#,
     r#"{ "flows": [{ "topic": "a" }], "exactly_once": 1 }"#,
+    r#"{ "flows": [{ "topic": "a" }], "start": "2026-11-15" }"#,
+    r#"{ "flows": [{ "topic": "a", "start": 1731663000000 }] }"#,
     r#"{ "flows": [{ "topic": "a", "retry": { "rate": 0 } }] }"#,
     r#"{ "flows": [{ "topic": "a", "retry": { "draining": "old" } }] }"#,
     r#"{ "flows": [{ "topic": "a", "breaker": { "failures": 0 } }] }"#,

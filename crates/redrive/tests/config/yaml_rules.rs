@@ -203,11 +203,11 @@ fn line_ends_do_not_change_a_file() {
 
 #[test]
 fn columns_are_counted_in_characters() {
-    refused("{ group: 'ключ 😀', flow: [] , flows: [{ topic: a }] }", "flow @1:20", &["flows"]);
-    let json = "{ \"group\": \"ключ 😀\", \"flow\": 1, \"flows\": [{ \"topic\": \"a\" }] }";
+    refused("{ $schema: 'ключ 😀', flow: [] , flows: [{ topic: a }] }", "flow @1:22", &["flows"]);
+    let json = "{ \"$schema\": \"ключ 😀\", \"flow\": 1, \"flows\": [{ \"topic\": \"a\" }] }";
     let options = Options { topic: None, group: None, env: &|_| None };
     let loaded: Loaded = Config::load(json, Syntax::Json, &options).unwrap();
-    assert_eq!(loaded.problems[0].position.map(|it| it.column), Some(22));
+    assert_eq!(loaded.problems[0].position.map(|it| it.column), Some(24));
 }
 
 #[test]

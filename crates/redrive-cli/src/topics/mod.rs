@@ -1,0 +1,114 @@
+//! `redrive topics`: what is there, what is missing and what differs, and making what is missing.
+
+mod json;
+mod text;
+
+use std::time::Duration;
+
+use redrive::RunError;
+use redrive::config::Config;
+use redrive::topics::{Made, Plan, Topics};
+
+use crate::args::{
+    TopicsApplyArgs, TopicsArgs, TopicsCommand, TopicsFormat, TopicsPlanArgs, WhereArgs,
+};
+use crate::input;
+use crate::output::{self, Exit, plural};
+
+pub fn run(args: &TopicsArgs) -> anyhow::Result<Exit> {
+    let place = match &args.command {
+        TopicsCommand::Plan(args) => &args.place,
+        TopicsCommand::Apply(args) => &args.place,
+    };
+    let input = input::load(&place.config, None, None)?;
+    output::tell(&output::problems(&input.name, &input.loaded.problems));
+    let Some(config) = &input.loaded.config else {
+        return Ok(Exit::Problems);
+    };
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let result = runtime.block_on(async {
+        match &args.command {
+            TopicsCommand::Plan(args) => plan(args, config).await,
+            TopicsCommand::Apply(args) => apply(args, config).await,
+        }
+    });
+    // Clients of brokers that do not answer would be waited for.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    match result? {
+        Ok(exit) => Ok(exit),
+        Err(error) => {
+            let exit = match error {
+                RunError::Refused(_) | RunError::NoAnswer { .. } | RunError::Kafka(_) => {
+                    Exit::Failed
+                }
+                _ => Exit::Problems,
+            };
+            output::fail(&error.into());
+            Ok(exit)
+        }
+    }
+}
+
+async fn plan(args: &TopicsPlanArgs, config: &Config) -> anyhow::Result<Result<Exit, RunError>> {
+    let plan = match connect(&args.place, config).await {
+        Ok(topics) => topics.plan().await,
+        Err(error) => Err(error),
+    };
+    let plan = match plan {
+        Ok(plan) => plan,
+        Err(error) => return Ok(Err(error)),
+    };
+    output::print(&match args.place.format {
+        TopicsFormat::Text => text::plan(&plan),
+        TopicsFormat::Json => json::write(&plan, None),
+    })?;
+    let is_fine = plan.is_complete() && !(args.strict && plan.differences().next().is_some());
+    Ok(Ok(if is_fine { Exit::Fine } else { Exit::Problems }))
+}
+
+async fn apply(args: &TopicsApplyArgs, config: &Config) -> anyhow::Result<Result<Exit, RunError>> {
+    let (plan, made) = match make(args, config).await {
+        Ok(done) => done,
+        Err(error) => return Ok(Err(error)),
+    };
+    output::print(&match args.place.format {
+        TopicsFormat::Text => text::applied(&plan, &made, args.dry_run),
+        TopicsFormat::Json => json::write(&plan, Some(&made)),
+    })?;
+    let is_made = made.iter().all(|it| it.result.is_ok());
+    // What would be made is still missing after a dry run, and all is well.
+    let is_there = plan.is_complete() || (args.dry_run && text::is_makeable(&plan));
+    Ok(Ok(if is_made && is_there { Exit::Fine } else { Exit::Problems }))
+}
+
+/// Makes what is missing, and looks again.
+async fn make(args: &TopicsApplyArgs, config: &Config) -> Result<(Plan, Vec<Made>), RunError> {
+    let topics = connect(&args.place, config).await?;
+    let plan = topics.plan().await?;
+    let is_text = args.place.format == TopicsFormat::Text;
+    let missing = text::makeable(&plan).count();
+    if is_text && missing > 0 && !args.dry_run {
+        output::tell(&format!("making {}\n", plural(missing, "topic")));
+    }
+    let mut printed = Ok(());
+    let made = topics
+        .apply(&plan, args.dry_run, |made| {
+            if is_text && printed.is_ok() {
+                printed = output::print(&text::made(&plan, made));
+            }
+        })
+        .await;
+    if args.dry_run {
+        return Ok((plan, made));
+    }
+    Ok((topics.plan().await?, made))
+}
+
+async fn connect(args: &WhereArgs, config: &Config) -> Result<Topics, RunError> {
+    let topics = Topics::connect(config, args.timeout).await?;
+    Ok(match args.create_sources {
+        Some(partitions) => topics.with_created_sources(i32::from(partitions.get())),
+        None => topics,
+    })
+}
