@@ -524,8 +524,24 @@ impl<P: Clone, H: Clone> Lane<P, H> {
 
     /// A run has succeeded.
     pub fn succeeded(&mut self, offset: i64, now: Timestamp, slots: &mut Slots) {
-        if self.ended(offset, Ran::Fine, now, slots) {
-            self.settle(offset);
+        self.succeeded_all([offset], now, slots);
+    }
+
+    /// Runs have succeeded. That is cheaper than one after the other.
+    pub fn succeeded_all(
+        &mut self,
+        offsets: impl IntoIterator<Item = i64>,
+        now: Timestamp,
+        slots: &mut Slots,
+    ) {
+        let mut has_any = false;
+        for offset in offsets {
+            if self.ended(offset, Ran::Fine, now, slots) {
+                self.settle(offset);
+                has_any = true;
+            }
+        }
+        if has_any {
             self.turn(now, slots);
         }
     }
