@@ -17,10 +17,12 @@ use crate::engine::{Engine, FlowState, GroupLink, Partitions, Tools};
 use crate::event::{Event, Events};
 use crate::handler::{AnyHandler, Handler, Names};
 use crate::kafka::client::{Properties, Told};
+use crate::kafka::ends;
 use crate::kafka::group::{Group, GroupPlan, Pulse, Subscribed};
 use crate::kafka::publish::Publisher;
 use crate::kafka::reread::Rereader;
 use crate::kafka::state::StateTopic;
+use crate::report::{FlowStatus, GroupReport, Outline, Report, State};
 use crate::topics::{self, Admin, Facts, Needed, Purpose};
 
 /// How long topics that were made may take to be there, and how often that is looked at.
@@ -120,6 +122,7 @@ struct Running {
 
 struct RunningFlow {
     topic: Arc<str>,
+    outline: Outline,
     inbox: Arc<Inbox>,
     state: Arc<FlowState>,
 }
@@ -170,6 +173,7 @@ impl Consumer {
     ///
     /// The config cannot be run, the brokers do not let us in, topics are missing, or a flow stopped with `exit: true`.
     pub async fn run(self) -> Result<(), RunError> {
+        let _keeping = self.events.journal().keep();
         let Some(Kafka::Properties(properties)) = &self.config.kafka else {
             return Err(match self.config.kafka {
                 Some(_) => RunError::Unsupported("`kafka: embedded` is not there yet".to_owned()),
@@ -210,6 +214,7 @@ impl Consumer {
         let result = self.supervise(&machine).await;
         // Joining threads must not hold up the handlers.
         _ = tokio::task::spawn_blocking(move || machine.stop()).await;
+        self.events.tell(&Event::Ended);
         result
     }
 
@@ -390,6 +395,9 @@ struct Machine {
     publisher: Arc<Publisher>,
     told: Told,
     limit: Duration,
+    /// Asks where logs end, until it is over.
+    ends: Option<thread::JoinHandle<()>>,
+    is_over: Arc<AtomicBool>,
 }
 
 impl Setup<'_> {
@@ -407,14 +415,17 @@ impl Setup<'_> {
         let plans: Vec<_> = config.flows.iter().map(|it| Arc::new(self.plan(it))).collect();
         let inboxes: Vec<Arc<Inbox>> = plans.iter().map(|_| Arc::default()).collect();
 
+        let states: Vec<Arc<FlowState>> = plans.iter().map(|_| Arc::default()).collect();
         let mut groups: Vec<(String, Vec<Subscribed>)> = Vec::new();
-        for ((flow, plan), inbox) in config.flows.iter().zip(&plans).zip(&inboxes) {
+        let flows = config.flows.iter().zip(&plans).zip(inboxes.iter().zip(&states));
+        for ((flow, plan), (inbox, state)) in flows {
             for (index, stop) in plan.stops.iter().enumerate() {
                 let subscribed = Subscribed {
                     topic: Arc::clone(&stop.topic),
                     stop: index,
                     inbox: Arc::clone(inbox),
                     lanes: self.lanes(flow, stop.role, &stop.topic),
+                    events: events.of_flow(flow.flow.source(), &state.numbers),
                 };
                 let name = self.group_of(flow, stop.role);
                 match groups.iter_mut().find(|it| it.0 == name) {
@@ -445,10 +456,12 @@ impl Setup<'_> {
             engines: Vec::new(),
             inboxes: inboxes.clone(),
             pulses: pulses.clone(),
-            states: plans.iter().map(|_| Arc::default()).collect(),
+            states,
             publisher: Arc::clone(&publisher),
             told: self.told.clone(),
             limit: config.drain.shutdown,
+            ends: None,
+            is_over: Arc::default(),
         };
         let mut running = Vec::new();
         for (index, (flow, plan)) in config.flows.iter().zip(&plans).enumerate() {
@@ -468,7 +481,7 @@ impl Setup<'_> {
                 rereader: rereader.clone(),
                 groups: links.collect(),
                 partitions: Arc::clone(&counts) as Arc<dyn Partitions + Send + Sync>,
-                events: events.clone(),
+                events: events.of_flow(flow.flow.source(), &state.numbers),
                 runtime: tokio::runtime::Handle::current(),
                 handler: Arc::clone(handler),
             };
@@ -480,8 +493,15 @@ impl Setup<'_> {
                 Arc::clone(state),
             );
             machine.engines.push(spawn("redrive-engine", move || engine.run())?);
+            let roles = plan.stops.iter().map(|it| (Arc::clone(&it.topic), it.role));
             running.push(RunningFlow {
                 topic: Arc::clone(flow.flow.source()),
+                outline: Outline {
+                    topic: Arc::clone(flow.flow.source()),
+                    roles: roles.collect(),
+                    concurrency: flow.concurrency,
+                    has_breaker: flow.breaker.is_some(),
+                },
                 inbox: Arc::clone(inbox),
                 state: Arc::clone(state),
             });
@@ -489,6 +509,12 @@ impl Setup<'_> {
         for member in members {
             machine.polls.push(spawn("redrive-poll", move || member.run())?);
         }
+        let (states, asking) = (machine.states.clone(), pulses.clone());
+        let is_over = Arc::clone(&machine.is_over);
+        machine.ends = Some(spawn("redrive-ends", move || {
+            ends::ask(&publisher, &asking, &states, &is_over);
+        })?);
+        events.tell(&Event::Started { group: Arc::clone(&self.group), flows: running.len() });
         *self.consumer.shared.running.lock().unwrap_or_else(PoisonError::into_inner) =
             Running { flows: running, pulses };
         Ok(machine)
@@ -574,6 +600,7 @@ impl Machine {
         for pulse in &self.pulses {
             pulse.is_stopping.store(true, Ordering::Release);
         }
+        self.is_over.store(true, Ordering::Release);
         for poll in self.polls {
             _ = poll.join();
         }
@@ -582,6 +609,9 @@ impl Machine {
         }
         for engine in self.engines {
             _ = engine.join();
+        }
+        if let Some(ends) = self.ends {
+            _ = ends.join();
         }
         _ = self.publisher.flush(self.limit);
     }
@@ -655,80 +685,35 @@ impl ConsumerHandle {
 
     /// How the consumer is.
     pub fn state(&self) -> State {
-        let running = self.running();
-        let flows = running.flows.iter().map(|it| {
-            let number = |it: &std::sync::atomic::AtomicU64| it.load(Ordering::Relaxed);
-            let state = &it.state;
-            FlowStatus {
-                topic: it.topic.to_string(),
-                runs: number(&state.runs),
-                succeeded: number(&state.succeeded),
-                retried: number(&state.retried),
-                dead_lettered: number(&state.dead_lettered),
-                dropped: number(&state.dropped),
-                foreign: number(&state.foreign),
-                waiting: number(&state.held),
-                running: number(&state.running),
-                unpublished: number(&state.unpublished),
-                is_paused: state.is_paused.load(Ordering::Relaxed),
-                stopped: state.stopped.lock().unwrap_or_else(PoisonError::into_inner).clone(),
-            }
-        });
+        self.state_of(&self.running())
+    }
+
+    fn state_of(&self, running: &Running) -> State {
         let pulses = || running.pulses.iter();
         State {
             is_joined: !running.pulses.is_empty()
                 && pulses().all(|it| it.is_joined.load(Ordering::Acquire)),
+            is_ending: self.0.is_stopping.load(Ordering::Acquire),
             partitions: pulses().map(|it| it.partitions.load(Ordering::Relaxed)).sum(),
+            flows: running.flows.iter().map(|it| FlowStatus::of(&it.topic, &it.state)).collect(),
+        }
+    }
+
+    /// Everything that is counted.
+    pub fn report(&self) -> Report {
+        let running = self.running();
+        let flows = running.flows.iter().map(|it| it.outline.report(&it.state, &running.pulses));
+        Report {
+            state: self.state_of(&running),
+            groups: running.pulses.iter().map(|it| GroupReport::from(&**it)).collect(),
             flows: flows.collect(),
         }
     }
-}
 
-/// How a consumer is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct State {
-    /// Whether all its groups were assigned their partitions, be it none.
-    pub is_joined: bool,
-    /// How many partitions it has.
-    pub partitions: u64,
-    /// How its flows are.
-    pub flows: Vec<FlowStatus>,
-}
-
-impl State {
-    /// Whether all is well: joined, nothing stopped, and nothing held because it could not be published.
-    pub fn is_ready(&self) -> bool {
-        self.is_joined && self.flows.iter().all(|it| it.stopped.is_none() && it.unpublished == 0)
+    /// The groups whose thread that polls stands still, for longer than anything that it does may take.
+    pub fn standing_still(&self) -> Vec<String> {
+        let running = self.running();
+        let still = running.pulses.iter().filter(|it| it.stands_still());
+        still.map(|it| it.group.clone()).collect()
     }
-}
-
-/// How a flow is. Counts are since it was started, in this process.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct FlowStatus {
-    /// Its source topic.
-    pub topic: String,
-    /// How many runs were started.
-    pub runs: u64,
-    /// How many succeeded.
-    pub succeeded: u64,
-    /// How many records were sent to retry topics.
-    pub retried: u64,
-    /// How many were sent to the dead-letter topic.
-    pub dead_lettered: u64,
-    /// How many were dropped.
-    pub dropped: u64,
-    /// How many records of other groups were passed over.
-    pub foreign: u64,
-    /// How many records wait or are ready.
-    pub waiting: u64,
-    /// How many run.
-    pub running: u64,
-    /// How many are held because they could not be published.
-    pub unpublished: u64,
-    /// Whether it was told to pause.
-    pub is_paused: bool,
-    /// Why it stopped, if it did.
-    pub stopped: Option<String>,
 }

@@ -54,6 +54,8 @@ pub(super) fn build(raw: &RawConfig, out: &mut Problems) -> Config {
         commit_interval: raw.commit_interval.as_ref().map_or(COMMIT_INTERVAL, |it| it.value.0),
         drain: raw.drain.as_ref().map_or_else(Drain::default, |it| it.value.to_drain()),
         exactly_once: raw.exactly_once.as_ref().is_some_and(|it| it.value),
+        admin: raw.admin.as_ref().map(|it| it.value.to_admin()),
+        log: raw.log.as_ref().map(|it| it.value.to_log()).unwrap_or_default(),
     }
 }
 

@@ -6,6 +6,7 @@
 //! (`advice`). None of them stops at the first problem. Files of other libraries are turned into
 //! Redrive's own form first (`foreign`).
 
+mod admin;
 mod advice;
 mod build;
 mod duration;
@@ -28,6 +29,7 @@ use redrive_core::headers::Dialect;
 use redrive_core::lane::Breaker;
 pub use redrive_core::lane::Counted;
 
+pub use admin::{Admin, AdminToken, Log, LogFormat, LogLevel};
 pub use duration::{DurationError, format_duration, parse_duration};
 pub use env::Lookup;
 pub use kafka::Kafka;
@@ -59,6 +61,10 @@ pub struct Config {
     pub drain: Drain,
     /// Whether a hop and the offset of its record are one transaction.
     pub exactly_once: bool,
+    /// Where a running process can be asked how it is.
+    pub admin: Option<Admin>,
+    /// How the log is written.
+    pub log: Log,
 }
 
 /// How long what is under way may take to end.
@@ -334,6 +340,8 @@ impl Config {
             commit_interval: COMMIT_INTERVAL,
             drain: Drain::default(),
             exactly_once: false,
+            admin: None,
+            log: Log::default(),
         }
     }
 

@@ -12,6 +12,7 @@ use redrive_core::{
 };
 use serde_json::{Value as Json, json};
 
+use super::admin::{RawAdmin, RawLog};
 use super::duration::format_duration;
 use super::kafka::Kafka;
 use super::node::{Node, Value};
@@ -45,8 +46,12 @@ section! {
         "drain" drain: RawDrain, default("`{ revoke: 5s, shutdown: 25s }`");
         /// Whether a hop and the offset of its record are one transaction.
         "exactly_once" exactly_once: bool, default("`false`");
+        /// Health, metrics and commands over HTTP.
+        "admin" admin: RawAdmin, default("none");
+        /// How the log is written.
+        "log" log: RawLog, default("`{ format: text, level: info }`");
     }
-    later "dangling", "start", "admin", "relay";
+    later "dangling", "start", "relay";
 }
 
 section! {

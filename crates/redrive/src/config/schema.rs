@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use serde_json::{Value as Json, json};
 
+use super::admin::{RawAdmin, RawLog};
 use super::raw::{
     RawBreaker, RawConfig, RawDeadLetter, RawDefault, RawDelayed, RawDrain, RawExponential,
     RawExponentialRandom, RawFlow, RawHandler, RawHeaderMatch, RawHttp, RawInMemory, RawLinear,
@@ -12,9 +13,11 @@ use super::raw::{
 use super::read::{FromNode, Section, Sections, doc_text};
 
 /// All sections, in the order of the reference.
-const SECTIONS: [Section; 20] = [
+const SECTIONS: [Section; 22] = [
     RawConfig::SECTION,
     RawDrain::SECTION,
+    RawAdmin::SECTION,
+    RawLog::SECTION,
     RawFlow::SECTION,
     RawHandler::SECTION,
     RawHttp::SECTION,

@@ -3,6 +3,7 @@
 //! It never waits for anything but its inbox: handlers run on tokio, the producer, the committer and the second consumer
 //! answer by letter. Being a thread of its own, it wakes within a fraction of a millisecond of a due time.
 
+pub(crate) mod census;
 mod envelope;
 pub(crate) mod inbox;
 mod judge;
@@ -15,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use rdkafka::types::RDKafkaErrorCode;
-use redrive_core::lane::{Action, Event as Told, Fate, Next, Slots};
+use redrive_core::lane::{Action, Event as Told, Fate, Hop, Next, Slots};
 use redrive_core::{Draw, Reason, Timestamp};
 use tokio::runtime::Handle;
 
@@ -28,6 +29,8 @@ use crate::kafka::publish::{Outgoing, Publisher};
 use crate::kafka::queue::Queue;
 use crate::kafka::reread::{self, Rereader};
 use crate::kafka::state::StateTopic;
+use crate::numbers::Numbers;
+use census::{Ages, LaneCensus, Rhythm};
 use inbox::{Inbox, LaneKey, Latch, Letter, Letters, OwnLane, Published, Ran, Read};
 pub(crate) use judge::Partitions;
 use judge::{Judge, spot, trimmed};
@@ -62,22 +65,21 @@ pub(crate) struct GroupLink {
 /// What others see of a flow.
 #[derive(Default)]
 pub(crate) struct FlowState {
-    pub(crate) runs: AtomicU64,
-    pub(crate) succeeded: AtomicU64,
-    pub(crate) retried: AtomicU64,
-    pub(crate) dead_lettered: AtomicU64,
-    pub(crate) dropped: AtomicU64,
-    pub(crate) foreign: AtomicU64,
+    pub(crate) numbers: Arc<Numbers>,
     /// Records that wait or are ready, and records that run.
     pub(crate) held: AtomicU64,
     pub(crate) running: AtomicU64,
     pub(crate) is_paused: AtomicBool,
+    /// Whether a breaker holds records back.
+    pub(crate) is_open: AtomicBool,
     /// Publishes that failed and were not made good yet.
     pub(crate) unpublished: AtomicU64,
     /// Why it stopped.
     pub(crate) stopped: Mutex<Option<String>>,
     /// Whether the process is to end because of it.
     pub(crate) wants_exit: AtomicBool,
+    /// How its lanes were, a moment ago.
+    pub(crate) census: Mutex<Vec<LaneCensus>>,
 }
 
 /// A lane, and what the engine knows of it.
@@ -99,6 +101,7 @@ struct Held {
     too_large: BTreeMap<i64, u8>,
     /// Records that could not be published.
     unpublished: BTreeSet<i64>,
+    ages: Ages,
 }
 
 pub(crate) struct Engine {
@@ -118,6 +121,7 @@ pub(crate) struct Engine {
     starts: Vec<Start>,
     draws: u64,
     is_halted: bool,
+    rhythm: Rhythm,
 }
 
 /// Without anything to do, look at the clock this often.
@@ -136,6 +140,7 @@ impl Engine {
             handler: Arc::clone(&tools.handler),
             timeout: plan.timeout,
             inbox: Arc::clone(&inbox),
+            numbers: Arc::clone(&state.numbers),
         };
         // Different in every process, so that members do not retry in step.
         let draws = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
@@ -154,6 +159,7 @@ impl Engine {
             starts: Vec::new(),
             draws,
             is_halted: false,
+            rhythm: Rhythm::default(),
         }
     }
 
@@ -205,6 +211,7 @@ impl Engine {
                     latch: None,
                     too_large: BTreeMap::new(),
                     unpublished: BTreeSet::new(),
+                    ages: Ages::default(),
                 };
                 self.lanes.insert(lane, held);
                 if self.is_halted {
@@ -255,15 +262,20 @@ impl Engine {
                 self.feed(lane, |machine, slots| machine.stored(id, now, slots));
             }
             Letter::Stored { lane, is_stored: false, .. } => {
+                self.state.numbers.state_block_failures.add(1);
                 let refusal = Refusal::Failed("the state topic did not take a block".to_owned());
                 self.committed(lane, Err(refusal), now);
             }
             Letter::Resume => {
                 self.set_stopped(None);
                 self.go_on(now);
+                self.tools.events.tell(&Event::Resumed);
             }
             Letter::Pause(is_paused) => {
-                self.state.is_paused.store(is_paused, Ordering::Relaxed);
+                let was_paused = self.state.is_paused.swap(is_paused, Ordering::Relaxed);
+                if is_paused && !was_paused {
+                    self.tools.events.tell(&Event::Paused);
+                }
                 if is_paused { self.halt(now) } else { self.go_on(now) }
             }
             Letter::End => return false,
@@ -352,6 +364,7 @@ impl Engine {
         let Some(held) = self.lanes.get_mut(&lane) else {
             return;
         };
+        held.ages.read(&messages);
         if held.is_cut_off {
             held.backlog.extend(messages);
             held.read_until = until.or(held.read_until);
@@ -367,7 +380,7 @@ impl Engine {
         let Some(held) = self.lanes.get_mut(&lane) else {
             return;
         };
-        let (plan, state, events) = (&self.plan, &self.state, &self.tools.events);
+        let (plan, events) = (&self.plan, &self.tools.events);
         let items = messages.into_iter().filter_map(|message| {
             if let Some(error) = message.error() {
                 events.tell(&Event::Unread {
@@ -379,7 +392,6 @@ impl Engine {
             }
             let (item, unreadable) = plan.item(role, message);
             if item.fate == Fate::Settle {
-                state.foreign.fetch_add(1, Ordering::Relaxed);
                 events.tell(&Event::Foreign(spot(&item.payload)));
             } else if let Some(header) = unreadable {
                 events.tell(&Event::Unreadable { spot: spot(&item.payload), header });
@@ -397,12 +409,13 @@ impl Engine {
         let Ran { lane, offset, outcome } = ran;
         let (failure, asked) = match outcome {
             Outcome::Done => {
-                self.state.succeeded.fetch_add(1, Ordering::Relaxed);
+                self.state.numbers.succeeded.add(1);
                 return self.feed(lane, |machine, slots| machine.succeeded(offset, now, slots));
             }
             Outcome::Failed(failure) => (failure, None),
             Outcome::Asked(failure, asked) => (failure, Some(asked)),
         };
+        self.state.numbers.run_failed();
         let role = self.role(lane);
         let Some(held) = self.lanes.get_mut(&lane) else {
             return;
@@ -420,14 +433,6 @@ impl Engine {
         let judge = Judge { plan: &self.plan, partitions: &*self.tools.partitions, now };
         let draw = Draw::Seed(self.draws);
         let judged = judge.failed(role, record, in_place, &failure, asked, draw);
-        match &judged.event {
-            Event::Retries { .. } => _ = self.state.retried.fetch_add(1, Ordering::Relaxed),
-            Event::DeadLettered { .. } => {
-                self.state.dead_lettered.fetch_add(1, Ordering::Relaxed);
-            }
-            Event::Dropped { .. } => _ = self.state.dropped.fetch_add(1, Ordering::Relaxed),
-            _ => {}
-        }
         self.tools.events.tell(&judged.event);
         let is_stop = judged.next == Next::Stop;
         held.machine.judged(offset, judged.next, now, &mut self.slots);
@@ -445,7 +450,9 @@ impl Engine {
         self.touched.insert(lane);
         match result {
             Ok(()) => {
-                held.make_good(offset, &self.state);
+                if held.make_good(offset, &self.state) {
+                    self.tools.events.tell(&Event::Recovered);
+                }
                 held.machine.published(offset, now, &mut self.slots);
             }
             Err(error) => self.not_published(lane, offset, error, now),
@@ -492,12 +499,7 @@ impl Engine {
             (1, Some(outgoing)) => Next::Publish(Arc::new(trimmed(&outgoing))),
             (2, _) => {
                 let letter = judge.dead_letter(role, &record, Reason::TooLarge);
-                self.state.dead_lettered.fetch_add(1, Ordering::Relaxed);
-                self.tools.events.tell(&Event::DeadLettered {
-                    spot: spot(&record),
-                    error: None,
-                    reason: Reason::TooLarge,
-                });
+                self.tools.events.tell(&judge.dead_lettered(role, &record, Reason::TooLarge));
                 Next::Publish(Arc::new(trimmed(&letter)))
             }
             _ => Next::Stop,
@@ -523,7 +525,10 @@ impl Engine {
         };
         self.touched.insert(lane);
         match result {
-            Ok(()) => held.machine.committed(now, &mut self.slots),
+            Ok(()) => {
+                self.state.numbers.commits.add(1);
+                held.machine.committed(now, &mut self.slots);
+            }
             Err(refusal) => {
                 if matches!(refusal, Refusal::TooLong) {
                     held.machine.shorten_metadata();
@@ -575,12 +580,47 @@ impl Engine {
             self.share_slots(now);
         }
         if !self.starts.is_empty() {
-            self.state.runs.fetch_add(self.starts.len() as u64, Ordering::Relaxed);
+            self.state.numbers.runs.add(self.starts.len() as u64);
             self.runner.start(&mut self.starts);
         }
         let held: usize = self.lanes.values().map(|it| it.machine.held().0).sum();
         self.state.held.store(held as u64, Ordering::Relaxed);
         self.state.running.store(self.slots.running() as u64, Ordering::Relaxed);
+        self.look_at_breaker();
+        if self.rhythm.is_time() {
+            self.take_census();
+        }
+    }
+
+    fn look_at_breaker(&mut self) {
+        let is_open = self.slots.is_open();
+        if self.state.is_open.load(Ordering::Relaxed) != is_open {
+            self.state.is_open.store(is_open, Ordering::Relaxed);
+            let event = if is_open { Event::BreakerOpened } else { Event::BreakerClosed };
+            self.tools.events.tell(&event);
+        }
+    }
+
+    /// Lets others see how the lanes are.
+    fn take_census(&mut self) {
+        let plan = &self.plan;
+        let all = self.lanes.values_mut().filter_map(|held| {
+            let stop = plan.stops.get(held.key.stop)?;
+            let counted = held.machine.census();
+            let backlog = held.backlog.len();
+            let read = counted.position + i64::from(backlog > 0);
+            Some(LaneCensus {
+                topic: Arc::clone(&stop.topic),
+                key: held.key,
+                role: stop.role,
+                group: held.group,
+                backlog,
+                oldest: held.ages.of(counted.commit_point, read),
+                counted,
+            })
+        });
+        let all = all.collect();
+        *self.state.census.lock().unwrap_or_else(PoisonError::into_inner) = all;
     }
 
     /// Slots that are free go to lanes with something ready, to each in turn.
@@ -655,15 +695,25 @@ impl Engine {
         };
         match action {
             Action::Run { offset, payload, in_place } => {
+                if role != Role::Source
+                    && in_place.runs == 0
+                    && let Some(due) =
+                        held.machine.due(offset).filter(|it| *it > Timestamp::default())
+                {
+                    self.state.numbers.lateness.note(1, now.since(due));
+                }
                 let context = self.plan.context(role, &payload, in_place);
                 self.starts.push(Start { lane, offset, record: payload, context });
             }
             Action::Publish { offset, payload, hop } => {
                 let judge = Judge { plan: &self.plan, partitions: &*self.tools.partitions, now };
-                if let redrive_core::lane::Hop::DeadLetter(reason) = hop {
-                    self.state.dead_lettered.fetch_add(1, Ordering::Relaxed);
-                    let event = Event::DeadLettered { spot: spot(&payload), error: None, reason };
-                    self.tools.events.tell(&event);
+                match hop {
+                    Hop::DeadLetter(reason) => {
+                        self.tools.events.tell(&judge.dead_lettered(role, &payload, reason));
+                    }
+                    Hop::Reappend => self.tools.events.tell(&Event::Reappended(spot(&payload))),
+                    Hop::Relay => self.state.numbers.relayed.add(1),
+                    Hop::Verdict(_) => {}
                 }
                 let outgoing = judge.hop(role, &payload, hop);
                 let receipt = Arc::clone(&self.inbox);
@@ -681,13 +731,16 @@ impl Engine {
                 ranges,
                 inbox: Arc::clone(&self.inbox),
             }),
-            Action::Store(block) => self.tools.state_topic.store(
-                &self.tools.publisher,
-                (topic, key.partition),
-                &block,
-                lane,
-                &self.inbox,
-            ),
+            Action::Store(block) => {
+                self.state.numbers.state_blocks.add(1);
+                self.tools.state_topic.store(
+                    &self.tools.publisher,
+                    (topic, key.partition),
+                    &block,
+                    lane,
+                    &self.inbox,
+                );
+            }
             Action::Delete(id) => {
                 self.tools.state_topic.delete(&self.tools.publisher, (topic, key.partition), id);
             }
@@ -743,12 +796,10 @@ impl Engine {
 }
 
 impl Held {
-    /// A record is no longer one that could not be published.
-    fn make_good(&mut self, offset: i64, state: &FlowState) {
+    /// A record is no longer one that could not be published. Returns whether it was the last of the flow's.
+    fn make_good(&mut self, offset: i64, state: &FlowState) -> bool {
         self.too_large.remove(&offset);
-        if self.unpublished.remove(&offset) {
-            state.unpublished.fetch_sub(1, Ordering::Relaxed);
-        }
+        self.unpublished.remove(&offset) && state.unpublished.fetch_sub(1, Ordering::Relaxed) == 1
     }
 
     /// Whether it wants more, and there is more.

@@ -10,13 +10,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{self, Poll, Waker};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redrive_core::{Failure, Kind};
 use tokio::runtime::Handle;
 
 use super::inbox::{Inbox, Ran};
 use crate::handler::{AnyHandler, Context, Outcome, Run};
+use crate::numbers::Numbers;
 use crate::record::Record;
 
 /// A record that is to run.
@@ -36,6 +37,7 @@ pub(super) struct Runner {
     pub(super) handler: Arc<dyn AnyHandler>,
     pub(super) timeout: Option<Duration>,
     pub(super) inbox: Arc<Inbox>,
+    pub(super) numbers: Arc<Numbers>,
 }
 
 impl Runner {
@@ -46,7 +48,8 @@ impl Runner {
             let rest = starts.split_off(size.min(starts.len()));
             let chunk = std::mem::replace(starts, rest);
             let (handler, inbox) = (Arc::clone(&self.handler), Arc::clone(&self.inbox));
-            self.runtime.spawn(run_chunk(handler, self.timeout, inbox, chunk));
+            let numbers = Arc::clone(&self.numbers);
+            self.runtime.spawn(run_chunk(handler, self.timeout, inbox, numbers, chunk));
         }
     }
 }
@@ -55,9 +58,11 @@ async fn run_chunk(
     handler: Arc<dyn AnyHandler>,
     timeout: Option<Duration>,
     inbox: Arc<Inbox>,
+    numbers: Arc<Numbers>,
     chunk: Vec<Start>,
 ) {
     let mut done = Vec::with_capacity(chunk.len());
+    let mut watch = Stopwatch::new();
     for Start { lane, offset, record, context } in chunk {
         let started =
             catch_unwind(AssertUnwindSafe(|| Arc::clone(&handler).start(record, context)));
@@ -65,19 +70,74 @@ async fn run_chunk(
             Ok(run) => Guarded(run),
             Err(panic) => {
                 done.push(Ran { lane, offset, outcome: panicked(&*panic) });
+                watch.ran(&numbers);
                 continue;
             }
         };
         // Whoever takes it over polls it again at once, and is woken from then on.
         match Pin::new(&mut run).poll(&mut task::Context::from_waker(Waker::noop())) {
-            Poll::Ready(outcome) => done.push(Ran { lane, offset, outcome }),
+            Poll::Ready(outcome) => {
+                done.push(Ran { lane, offset, outcome });
+                watch.ran(&numbers);
+            }
             Poll::Pending => {
-                tokio::spawn(finish(run, timeout, Arc::clone(&inbox), lane, offset));
+                let began = watch.hands_over(&numbers);
+                let (inbox, numbers) = (Arc::clone(&inbox), Arc::clone(&numbers));
+                tokio::spawn(finish(run, timeout, inbox, numbers, began, lane, offset));
             }
         }
     }
+    watch.note(&numbers);
     if !done.is_empty() {
         inbox.ran(&mut done);
+    }
+}
+
+/// Measures runs that end at the first poll. The clock costs as much as such a run may, so that of quick ones it is looked at
+/// once for a few; their time together is exact, and each is taken to have had the same share.
+struct Stopwatch {
+    looked: Instant,
+    runs: u32,
+    at_once: u32,
+}
+
+impl Stopwatch {
+    /// How many runs share a look at the clock, and how quick they have to be for that.
+    const SHARED: u32 = 8;
+    const QUICK: Duration = Duration::from_micros(20);
+
+    fn new() -> Self {
+        Self { looked: Instant::now(), runs: 0, at_once: 1 }
+    }
+
+    /// A run has ended.
+    fn ran(&mut self, numbers: &Numbers) {
+        self.runs += 1;
+        if self.runs >= self.at_once {
+            self.note(numbers);
+        }
+    }
+
+    /// A run goes on elsewhere. Returns when it began.
+    fn hands_over(&mut self, numbers: &Numbers) -> Instant {
+        let began = self.looked;
+        if self.runs > 0 {
+            self.note(numbers);
+        } else {
+            self.looked = Instant::now();
+        }
+        began
+    }
+
+    /// Notes the runs since the last look.
+    fn note(&mut self, numbers: &Numbers) {
+        if self.runs > 0 {
+            let now = Instant::now();
+            let each = now.saturating_duration_since(self.looked) / self.runs;
+            numbers.run_time.note(u64::from(self.runs), each);
+            self.at_once = if each < Self::QUICK { Self::SHARED } else { 1 };
+            (self.looked, self.runs) = (now, 0);
+        }
     }
 }
 
@@ -85,6 +145,8 @@ async fn finish(
     run: Guarded,
     timeout: Option<Duration>,
     inbox: Arc<Inbox>,
+    numbers: Arc<Numbers>,
+    began: Instant,
     lane: u64,
     offset: i64,
 ) {
@@ -95,6 +157,7 @@ async fn finish(
             Outcome::Failed(Failure::of_kind(Kind::TIMEOUT).with_message(message))
         }),
     };
+    numbers.run_time.note(1, began.elapsed());
     inbox.ran(&mut vec![Ran { lane, offset, outcome }]);
 }
 

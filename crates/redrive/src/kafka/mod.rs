@@ -5,6 +5,7 @@
 
 pub(crate) mod client;
 pub(crate) mod commit;
+pub(crate) mod ends;
 pub(crate) mod group;
 pub(crate) mod message;
 pub(crate) mod offsets;
