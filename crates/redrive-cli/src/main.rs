@@ -1,5 +1,6 @@
 //! `redrive`: the retry engine for Apache Kafka, in front of a service in any language.
 
+mod admin;
 mod args;
 mod check;
 mod convert;
@@ -21,6 +22,9 @@ fn main() -> ExitCode {
         Command::Check(args) => check::run(args),
         Command::Plan(args) => plan::run(args),
         Command::Convert(args) => convert::run(args),
+        Command::Status(args) => admin::status(args),
+        Command::Pause(args) => admin::tell(args, redrive_admin::Command::Pause),
+        Command::Resume(args) => admin::tell(args, redrive_admin::Command::Resume),
         Command::Schema(args) => generate::schema(args),
         Command::Completions(args) => generate::completions(args),
         Command::Man(args) => generate::man(args),
