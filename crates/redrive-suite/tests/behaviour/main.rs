@@ -10,6 +10,7 @@ use redrive_suite::trial::Trial;
 mod deposed;
 mod draining;
 mod foreign;
+mod observing;
 mod outage;
 mod outcomes;
 mod payload;
