@@ -10,11 +10,31 @@
 //! | `GET /metrics` | everything that is counted, for Prometheus |
 //! | `GET /status` | the same for people and programs, in JSON |
 //! | `POST /pause?flow=T`, `POST /resume?flow=T` | lets a flow take no more records, or go on; without `flow` all of them |
+//!
+//! ```no_run
+//! use redrive::config::Config;
+//! use redrive::{Consumer, Context, Record};
+//! use redrive_admin::otlp::Exporter;
+//!
+//! # async fn example(config: Config) -> Result<(), Box<dyn std::error::Error>> {
+//! redrive_admin::log::init(config.log)?;
+//! let (admin, otlp) = (config.admin.clone(), config.otlp.clone());
+//! let mut consumer = Consumer::new(config).with_handler("orders", |_: Record, _: Context| async {});
+//! let exporter = otlp.map(|it| Exporter::start(&it)).transpose()?;
+//! if let Some(exporter) = &exporter {
+//!     consumer = consumer.with_tracer(exporter.tracer());
+//! }
+//! let _server = admin.map(|it| redrive_admin::serve(&it, consumer.handle())).transpose()?;
+//! consumer.run().await?;
+//! # Ok(())
+//! # }
+//! ```
 
 mod answer;
 mod client;
 pub mod log;
 pub mod metrics;
+pub mod otlp;
 mod server;
 mod status;
 

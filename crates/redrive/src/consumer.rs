@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 use crate::config::{Config, FlowConfig, Kafka, Ordering as Ordered, refused_properties};
 use crate::engine::inbox::{Inbox, Letter};
 use crate::engine::plan::{FlowPlan, Role};
+use crate::engine::trace::{RunSpan, Tracer};
 use crate::engine::{Engine, FlowState, GroupLink, Partitions, Tools};
 use crate::event::{Event, Events};
 use crate::handler::{AnyHandler, Handler, Names};
@@ -103,6 +104,7 @@ pub struct Consumer {
     handlers: BTreeMap<String, Arc<dyn AnyHandler>>,
     events: Events,
     makes_topics: bool,
+    tracer: Option<Tracer>,
     shared: Arc<Shared>,
 }
 
@@ -135,6 +137,7 @@ impl Consumer {
             handlers: BTreeMap::new(),
             events: Events::default(),
             makes_topics: false,
+            tracer: None,
             shared: Arc::default(),
         }
     }
@@ -150,6 +153,13 @@ impl Consumer {
     #[must_use]
     pub fn with_listener(mut self, listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
         self.events = Events::to(listener);
+        self
+    }
+
+    /// Gives every run to `tracer`, as a span of its record's trace. It must not wait.
+    #[must_use]
+    pub fn with_tracer(mut self, tracer: impl Fn(RunSpan) + Send + Sync + 'static) -> Self {
+        self.tracer = Some(Arc::new(tracer));
         self
     }
 
@@ -484,6 +494,7 @@ impl Setup<'_> {
                 events: events.of_flow(flow.flow.source(), &state.numbers),
                 runtime: tokio::runtime::Handle::current(),
                 handler: Arc::clone(handler),
+                tracer: self.consumer.tracer.clone(),
             };
             let engine = Engine::new(
                 Arc::clone(plan),

@@ -18,6 +18,7 @@ mod report;
 mod topics;
 
 pub use consumer::{Consumer, ConsumerHandle, RunError};
+pub use engine::trace::RunSpan;
 pub use event::{DelayBy, Event, Facts, Level, Spot};
 pub use handler::{Context, Handler, IntoOutcome, Outcome};
 pub use numbers::Histogram;

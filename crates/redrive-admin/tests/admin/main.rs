@@ -8,6 +8,7 @@ mod http;
 mod page;
 mod prometheus;
 mod secrets;
+mod traces;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

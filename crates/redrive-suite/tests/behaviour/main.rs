@@ -21,6 +21,7 @@ mod security;
 mod sharing;
 mod slow;
 mod strategies;
+mod traces;
 
 /// A wait of so many milliseconds.
 fn fixed(millis: u64) -> Backoff {

@@ -15,6 +15,7 @@ mod foreign;
 mod json;
 mod kafka;
 mod node;
+mod otlp;
 mod problem;
 mod raw;
 mod read;
@@ -35,6 +36,7 @@ pub use env::Lookup;
 pub use kafka::Kafka;
 pub(crate) use kafka::refused as refused_properties;
 pub use node::Position;
+pub use otlp::Otlp;
 pub use problem::{Problem, Severity};
 pub use raw::{DeadLetterFormat, Ordering};
 pub use schema::{reference, schema};
@@ -65,6 +67,8 @@ pub struct Config {
     pub admin: Option<Admin>,
     /// How the log is written.
     pub log: Log,
+    /// Where traces go.
+    pub otlp: Option<Otlp>,
 }
 
 /// How long what is under way may take to end.
@@ -342,6 +346,7 @@ impl Config {
             exactly_once: false,
             admin: None,
             log: Log::default(),
+            otlp: None,
         }
     }
 

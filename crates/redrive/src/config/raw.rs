@@ -16,6 +16,7 @@ use super::admin::{RawAdmin, RawLog};
 use super::duration::format_duration;
 use super::kafka::Kafka;
 use super::node::{Node, Value};
+use super::otlp::RawOtlp;
 use super::problem::{Path, Place};
 use super::read::{
     At, FromNode, Named, Reader, Sections, Topic, is_filled_in, or_variable, section, shown,
@@ -50,6 +51,8 @@ section! {
         "admin" admin: RawAdmin, default("none");
         /// How the log is written.
         "log" log: RawLog, default("`{ format: text, level: info }`");
+        /// Traces over OTLP. `{}` stands for its defaults.
+        "otlp" otlp: RawOtlp, default("none");
     }
     later "dangling", "start", "relay";
 }

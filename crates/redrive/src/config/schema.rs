@@ -5,6 +5,7 @@ use std::fmt::Write;
 use serde_json::{Value as Json, json};
 
 use super::admin::{RawAdmin, RawLog};
+use super::otlp::RawOtlp;
 use super::raw::{
     RawBreaker, RawConfig, RawDeadLetter, RawDefault, RawDelayed, RawDrain, RawExponential,
     RawExponentialRandom, RawFlow, RawHandler, RawHeaderMatch, RawHttp, RawInMemory, RawLinear,
@@ -13,11 +14,12 @@ use super::raw::{
 use super::read::{FromNode, Section, Sections, doc_text};
 
 /// All sections, in the order of the reference.
-const SECTIONS: [Section; 22] = [
+const SECTIONS: [Section; 23] = [
     RawConfig::SECTION,
     RawDrain::SECTION,
     RawAdmin::SECTION,
     RawLog::SECTION,
+    RawOtlp::SECTION,
     RawFlow::SECTION,
     RawHandler::SECTION,
     RawHttp::SECTION,

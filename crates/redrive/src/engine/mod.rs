@@ -9,6 +9,7 @@ pub(crate) mod inbox;
 mod judge;
 pub(crate) mod plan;
 mod run;
+pub(crate) mod trace;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -36,6 +37,7 @@ pub(crate) use judge::Partitions;
 use judge::{Judge, spot, trimmed};
 use plan::{FlowPlan, Role};
 use run::{Runner, Start};
+use trace::Tracer;
 
 /// What an engine works with.
 pub(crate) struct Tools {
@@ -47,6 +49,7 @@ pub(crate) struct Tools {
     pub(crate) events: Events,
     pub(crate) runtime: Handle,
     pub(crate) handler: Arc<dyn AnyHandler>,
+    pub(crate) tracer: Option<Tracer>,
 }
 
 impl Tools {
@@ -108,7 +111,7 @@ pub(crate) struct Engine {
     plan: Arc<FlowPlan>,
     tools: Tools,
     inbox: Arc<Inbox>,
-    runner: Runner,
+    runner: Arc<Runner>,
     state: Arc<FlowState>,
     slots: Slots,
     lanes: BTreeMap<u64, Held>,
@@ -135,13 +138,14 @@ impl Engine {
         slots: Slots,
         state: Arc<FlowState>,
     ) -> Self {
-        let runner = Runner {
+        let runner = Arc::new(Runner {
             runtime: tools.runtime.clone(),
             handler: Arc::clone(&tools.handler),
             timeout: plan.timeout,
             inbox: Arc::clone(&inbox),
             numbers: Arc::clone(&state.numbers),
-        };
+            tracer: tools.tracer.clone(),
+        });
         // Different in every process, so that members do not retry in step.
         let draws = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
         Self {

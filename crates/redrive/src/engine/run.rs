@@ -16,6 +16,7 @@ use redrive_core::{Failure, Kind};
 use tokio::runtime::Handle;
 
 use super::inbox::{Inbox, Ran};
+use super::trace::{Begun, Tracer};
 use crate::handler::{AnyHandler, Context, Outcome, Run};
 use crate::numbers::Numbers;
 use crate::record::Record;
@@ -38,58 +39,78 @@ pub(super) struct Runner {
     pub(super) timeout: Option<Duration>,
     pub(super) inbox: Arc<Inbox>,
     pub(super) numbers: Arc<Numbers>,
+    pub(super) tracer: Option<Tracer>,
 }
 
 impl Runner {
-    pub(super) fn start(&self, starts: &mut Vec<Start>) {
+    pub(super) fn start(self: &Arc<Self>, starts: &mut Vec<Start>) {
         let workers = thread::available_parallelism().map_or(1, NonZero::get);
         let size = starts.len().div_ceil(workers).clamp(1, CHUNK);
         while !starts.is_empty() {
             let rest = starts.split_off(size.min(starts.len()));
             let chunk = std::mem::replace(starts, rest);
-            let (handler, inbox) = (Arc::clone(&self.handler), Arc::clone(&self.inbox));
-            let numbers = Arc::clone(&self.numbers);
-            self.runtime.spawn(run_chunk(handler, self.timeout, inbox, numbers, chunk));
+            self.runtime.spawn(Arc::clone(self).run(chunk));
         }
     }
-}
 
-async fn run_chunk(
-    handler: Arc<dyn AnyHandler>,
-    timeout: Option<Duration>,
-    inbox: Arc<Inbox>,
-    numbers: Arc<Numbers>,
-    chunk: Vec<Start>,
-) {
-    let mut done = Vec::with_capacity(chunk.len());
-    let mut watch = Stopwatch::new();
-    for Start { lane, offset, record, context } in chunk {
-        let started =
-            catch_unwind(AssertUnwindSafe(|| Arc::clone(&handler).start(record, context)));
-        let mut run = match started {
-            Ok(run) => Guarded(run),
-            Err(panic) => {
-                done.push(Ran { lane, offset, outcome: panicked(&*panic) });
-                watch.ran(&numbers);
-                continue;
-            }
-        };
-        // Whoever takes it over polls it again at once, and is woken from then on.
-        match Pin::new(&mut run).poll(&mut task::Context::from_waker(Waker::noop())) {
-            Poll::Ready(outcome) => {
-                done.push(Ran { lane, offset, outcome });
-                watch.ran(&numbers);
-            }
-            Poll::Pending => {
-                let began = watch.hands_over(&numbers);
-                let (inbox, numbers) = (Arc::clone(&inbox), Arc::clone(&numbers));
-                tokio::spawn(finish(run, timeout, inbox, numbers, began, lane, offset));
+    async fn run(self: Arc<Self>, chunk: Vec<Start>) {
+        let mut done = Vec::with_capacity(chunk.len());
+        let mut watch = Stopwatch::new();
+        for Start { lane, offset, record, context } in chunk {
+            let traced = self.tracer.as_ref().and_then(|it| Begun::new(it, &record, &context));
+            let started =
+                catch_unwind(AssertUnwindSafe(|| Arc::clone(&self.handler).start(record, context)));
+            let polled = match started {
+                Ok(run) => {
+                    let mut run = Guarded(run);
+                    // Whoever takes it over polls it again at once, and is woken from then on.
+                    match Pin::new(&mut run).poll(&mut task::Context::from_waker(Waker::noop())) {
+                        Poll::Ready(outcome) => Ok(outcome),
+                        Poll::Pending => Err(run),
+                    }
+                }
+                Err(panic) => Ok(panicked(&*panic)),
+            };
+            match polled {
+                Ok(outcome) => {
+                    if let Some(traced) = traced {
+                        traced.ended(&outcome);
+                    }
+                    done.push(Ran { lane, offset, outcome });
+                    watch.ran(&self.numbers);
+                }
+                Err(run) => {
+                    let began = watch.hands_over(&self.numbers);
+                    tokio::spawn(Arc::clone(&self).finish(run, began, traced, lane, offset));
+                }
             }
         }
+        watch.note(&self.numbers);
+        if !done.is_empty() {
+            self.inbox.ran(&mut done);
+        }
     }
-    watch.note(&numbers);
-    if !done.is_empty() {
-        inbox.ran(&mut done);
+
+    async fn finish(
+        self: Arc<Self>,
+        run: Guarded,
+        began: Instant,
+        traced: Option<Begun>,
+        lane: u64,
+        offset: i64,
+    ) {
+        let outcome = match self.timeout {
+            None => run.await,
+            Some(limit) => tokio::time::timeout(limit, run).await.unwrap_or_else(|_| {
+                let message = format!("no answer within {limit:?}");
+                Outcome::Failed(Failure::of_kind(Kind::TIMEOUT).with_message(message))
+            }),
+        };
+        self.numbers.run_time.note(1, began.elapsed());
+        if let Some(traced) = traced {
+            traced.ended(&outcome);
+        }
+        self.inbox.ran(&mut vec![Ran { lane, offset, outcome }]);
     }
 }
 
@@ -139,26 +160,6 @@ impl Stopwatch {
             (self.looked, self.runs) = (now, 0);
         }
     }
-}
-
-async fn finish(
-    run: Guarded,
-    timeout: Option<Duration>,
-    inbox: Arc<Inbox>,
-    numbers: Arc<Numbers>,
-    began: Instant,
-    lane: u64,
-    offset: i64,
-) {
-    let outcome = match timeout {
-        None => run.await,
-        Some(limit) => tokio::time::timeout(limit, run).await.unwrap_or_else(|_| {
-            let message = format!("no answer within {limit:?}");
-            Outcome::Failed(Failure::of_kind(Kind::TIMEOUT).with_message(message))
-        }),
-    };
-    numbers.run_time.note(1, began.elapsed());
-    inbox.ran(&mut vec![Ran { lane, offset, outcome }]);
 }
 
 /// A run whose panics are failures.

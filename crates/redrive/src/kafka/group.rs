@@ -730,3 +730,33 @@ fn leave(consumer: &BaseConsumer<Member>) {
     // SAFETY: the client is alive, and a consumer that is closed may still be looked at.
     unsafe { sys::rd_kafka_consumer_close(consumer.client().native_ptr()) };
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_stands_still_when_its_time_is_over_unless_it_ends() {
+        let pulse = Pulse::default();
+        pulse.beat();
+        assert!(!pulse.stands_still());
+        pulse.alive_until.store(0, Ordering::Relaxed);
+        while monotonic() < Duration::from_millis(2) {
+            thread::yield_now();
+        }
+        assert!(pulse.stands_still());
+        pulse.is_stopping.store(true, Ordering::Release);
+        assert!(!pulse.stands_still());
+    }
+
+    #[test]
+    fn what_takes_long_by_design_is_no_standing_still() {
+        let pulse = Pulse::default();
+        pulse.may_take(Duration::from_secs(60));
+        let until = pulse.alive_until.load(Ordering::Relaxed);
+        assert!(u128::from(until) >= (monotonic() + Duration::from_secs(60)).as_millis());
+        // And it counts from then on as before.
+        pulse.beat();
+        assert!(pulse.alive_until.load(Ordering::Relaxed) < until);
+    }
+}
