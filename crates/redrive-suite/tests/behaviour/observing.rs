@@ -383,3 +383,66 @@ async fn secrets_are_in_no_event_status_or_metric() -> Result<()> {
     member.stop().await?;
     Ok(())
 }
+
+/// The variable that tells a process of its own what to consume, and how many records there are.
+const LOGGED: &str = "REDRIVE_LOGGED";
+const FAILING: u64 = 3000;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flow_that_fails_does_not_flood_the_log_and_every_line_is_counted() -> Result<()> {
+    let trial = Trial::new("flood", 1).await?;
+    trial.produce(0..FAILING)?;
+    let test = "observing::a_process_of_its_own_that_fails";
+    let output = std::process::Command::new(std::env::current_exe()?)
+        .args(["--ignored", "--exact", test, "--nocapture"])
+        .env(LOGGED, format!("{} {}", trial.topic, trial.group))
+        .env_remove("RUST_LOG")
+        .output()?;
+    let log = String::from_utf8(output.stderr)?;
+    assert!(output.status.success(), "{log}");
+    let lines: Vec<serde_json::Value> =
+        log.lines().filter_map(|it| serde_json::from_str(it).ok()).collect();
+    let of = |event: &str| -> Vec<_> { lines.iter().filter(|it| it["event"] == event).collect() };
+    let written = of("dead_lettered");
+    let sums = of("summed_up").into_iter().filter(|it| it["of"] == "dead_lettered");
+    let summed: Vec<u64> = sums.map(|it| it["count"].as_u64().unwrap()).collect();
+    assert_eq!(written.len() as u64 + summed.iter().sum::<u64>(), FAILING, "{summed:?}");
+    assert!(
+        !summed.is_empty() && written.len() <= 5 * summed.len(),
+        "{} lines, {summed:?}",
+        written.len()
+    );
+    let first = written[0];
+    assert_eq!((&first["level"], &first["flow"]), (&"ERROR".into(), &trial.topic.as_str().into()));
+    assert_eq!((&first["offset"], &first["reason"]), (&0.into(), &"not-retryable".into()));
+    assert_eq!((&first["to"], &first["total"]), (&trial.dead_letters().into(), &0.into()));
+    assert_eq!(first["error"], "status 404: no such order");
+    assert_eq!(
+        (of("started").len(), of("ended").len()),
+        (1, 1),
+        "its beginning and its end are told"
+    );
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "started by another test, as a process of its own"]
+async fn a_process_of_its_own_that_fails() -> Result<()> {
+    let Ok(names) = std::env::var(LOGGED) else {
+        return Ok(());
+    };
+    let (topic, group) = names.split_once(' ').unwrap();
+    let trial =
+        Trial { broker: Broker::from_env()?, topic: topic.to_owned(), group: group.to_owned() };
+    let format = redrive::config::LogFormat::Json;
+    redrive_admin::log::init(redrive::config::Log { format, ..redrive::config::Log::default() })?;
+    let member = trial
+        .start(single(&trial), |_: Record, _: Context| async {
+            Err::<(), _>(Failure::of_status(404).with_message("no such order"))
+        })
+        .await?;
+    member.until("all have failed", |state| state.flows[0].dead_lettered == FAILING).await?;
+    trial.settled(&[&trial.topic]).await?;
+    member.stop().await?;
+    Ok(())
+}
