@@ -136,11 +136,7 @@ impl Door {
     }
 
     fn readyz(&self) -> Answer {
-        let state = self.watched.report().state;
-        let mut troubles = state.troubles();
-        if state.is_ending {
-            troubles.push("it is ending".to_owned());
-        }
+        let troubles = self.watched.report().state.troubles();
         if troubles.is_empty() {
             return answer(StatusCode::OK, TEXT, "ready\n".to_owned());
         }

@@ -21,7 +21,7 @@ pub(crate) fn json(report: &Report) -> Value {
     let flows = report.flows.iter().zip(&state.flows).map(|(report, status)| flow(report, status));
     json!({
         "version": env!("CARGO_PKG_VERSION"),
-        "ready": state.is_ready() && !state.is_ending,
+        "ready": state.is_ready(),
         "ending": state.is_ending,
         "troubles": state.troubles(),
         "partitions": state.partitions,

@@ -122,6 +122,15 @@ struct Running {
     pulses: Vec<Arc<Pulse>>,
 }
 
+/// However a run ends, it is told by those who are asked how the consumer is.
+struct Ending(Arc<Shared>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.is_stopping.store(true, Ordering::Release);
+    }
+}
+
 struct RunningFlow {
     topic: Arc<str>,
     outline: Outline,
@@ -184,6 +193,7 @@ impl Consumer {
     /// The config cannot be run, the brokers do not let us in, topics are missing, or a flow stopped with `exit: true`.
     pub async fn run(self) -> Result<(), RunError> {
         let _keeping = self.events.journal().keep();
+        let _ending = Ending(Arc::clone(&self.shared));
         let Some(Kafka::Properties(properties)) = &self.config.kafka else {
             return Err(match self.config.kafka {
                 Some(_) => RunError::Unsupported("`kafka: embedded` is not there yet".to_owned()),

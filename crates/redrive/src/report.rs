@@ -19,7 +19,7 @@ use crate::numbers::{ByPolicy, Histogram};
 pub struct State {
     /// Whether all its groups were assigned their partitions, be it none.
     pub is_joined: bool,
-    /// Whether it was told to end.
+    /// Whether it was told to end, or has ended.
     pub is_ending: bool,
     /// How many partitions it has.
     pub partitions: u64,
@@ -28,14 +28,18 @@ pub struct State {
 }
 
 impl State {
-    /// Whether all is well: joined, nothing stopped, and nothing held because it could not be published.
+    /// Whether all is well: joined, not about to end, nothing stopped, and nothing held because it could not be published.
     pub fn is_ready(&self) -> bool {
-        self.is_joined && self.flows.iter().all(|it| it.stopped.is_none() && it.unpublished == 0)
+        let is_well = |it: &FlowStatus| it.stopped.is_none() && it.unpublished == 0;
+        self.is_joined && !self.is_ending && self.flows.iter().all(is_well)
     }
 
     /// Everything that is not well, in words.
     pub fn troubles(&self) -> Vec<String> {
         let mut troubles = Vec::new();
+        if self.is_ending {
+            troubles.push("it is ending, or has ended".to_owned());
+        }
         if self.flows.is_empty() {
             troubles.push("the brokers have not answered yet".to_owned());
         } else if !self.is_joined {
@@ -363,6 +367,9 @@ mod tests {
             ]
         );
         assert_eq!(State::default().troubles(), ["the brokers have not answered yet"]);
+        let ending = State { is_ending: true, ..well() };
+        assert!(!ending.is_ready());
+        assert_eq!(ending.troubles(), ["it is ending, or has ended"]);
         let unjoined = State { is_joined: false, ..well() };
         assert!(!unjoined.is_ready());
         assert_eq!(unjoined.troubles(), ["no partitions were assigned yet"]);

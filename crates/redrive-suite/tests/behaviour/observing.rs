@@ -255,7 +255,10 @@ async fn it_is_not_ready_while_a_publish_fails() -> Result<()> {
     trial.broker.make_topics(&[(&trial.dead_letters(), 1)], &[]).await?;
     until("it is ready again", || get(&server, "/readyz").is_ok_and(|it| it.0 == 200)).await?;
     member.told("that all is published", |it| matches!(it, Event::Recovered)).await?;
+    // A run that ends by itself is not ready any more either.
+    let handle = member.handle.clone();
     member.stop().await?;
+    assert!(!handle.state().is_ready());
     Ok(())
 }
 
