@@ -57,29 +57,30 @@ impl Runner {
         let mut done = Vec::with_capacity(chunk.len());
         let mut watch = Stopwatch::new();
         for Start { lane, offset, record, context } in chunk {
-            let traced = self.tracer.as_ref().and_then(|it| Begun::new(it, &record, &context));
+            let traced = match &self.tracer {
+                None => None,
+                Some(tracer) => Begun::new(tracer, &record, &context),
+            };
             let started =
                 catch_unwind(AssertUnwindSafe(|| Arc::clone(&self.handler).start(record, context)));
-            let polled = match started {
-                Ok(run) => {
-                    let mut run = Guarded(run);
-                    // Whoever takes it over polls it again at once, and is woken from then on.
-                    match Pin::new(&mut run).poll(&mut task::Context::from_waker(Waker::noop())) {
-                        Poll::Ready(outcome) => Ok(outcome),
-                        Poll::Pending => Err(run),
-                    }
+            let mut run = match started {
+                Ok(run) => Guarded(run),
+                Err(panic) => {
+                    let outcome = panicked(&*panic);
+                    end(traced, &outcome);
+                    done.push(Ran { lane, offset, outcome });
+                    watch.ran(&self.numbers);
+                    continue;
                 }
-                Err(panic) => Ok(panicked(&*panic)),
             };
-            match polled {
-                Ok(outcome) => {
-                    if let Some(traced) = traced {
-                        traced.ended(&outcome);
-                    }
+            // Whoever takes it over polls it again at once, and is woken from then on.
+            match Pin::new(&mut run).poll(&mut task::Context::from_waker(Waker::noop())) {
+                Poll::Ready(outcome) => {
+                    end(traced, &outcome);
                     done.push(Ran { lane, offset, outcome });
                     watch.ran(&self.numbers);
                 }
-                Err(run) => {
+                Poll::Pending => {
                     let began = watch.hands_over(&self.numbers);
                     tokio::spawn(Arc::clone(&self).finish(run, began, traced, lane, offset));
                 }
@@ -95,7 +96,7 @@ impl Runner {
         self: Arc<Self>,
         run: Guarded,
         began: Instant,
-        traced: Option<Begun>,
+        traced: Option<Box<Begun>>,
         lane: u64,
         offset: i64,
     ) {
@@ -107,10 +108,15 @@ impl Runner {
             }),
         };
         self.numbers.run_time.note(1, began.elapsed());
-        if let Some(traced) = traced {
-            traced.ended(&outcome);
-        }
+        end(traced, &outcome);
         self.inbox.ran(&mut vec![Ran { lane, offset, outcome }]);
+    }
+}
+
+/// A run that is traced has ended.
+fn end(traced: Option<Box<Begun>>, outcome: &Outcome) {
+    if let Some(traced) = traced {
+        traced.ended(outcome);
     }
 }
 

@@ -55,7 +55,7 @@ pub(super) struct Begun {
 
 impl Begun {
     /// A run begins. None where whoever produced the record said that its trace is not wanted.
-    pub(super) fn new(tracer: &Tracer, record: &Record, context: &Context) -> Option<Self> {
+    pub(super) fn new(tracer: &Tracer, record: &Record, context: &Context) -> Option<Box<Self>> {
         let identity = context.idempotency_key();
         let (overall, in_place) = (context.overall_attempts(), context.runs_in_place());
         let carried = record.header("traceparent").and_then(parse);
@@ -85,7 +85,7 @@ impl Begun {
             ended: now,
             error: None,
         };
-        Some(Self { tracer: Arc::clone(tracer), span })
+        Some(Box::new(Self { tracer: Arc::clone(tracer), span }))
     }
 
     /// The run has ended.
