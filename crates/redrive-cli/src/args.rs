@@ -123,6 +123,40 @@ Examples:
 Exit codes: 0 converted, 1 the file has problems, 2 wrong use.")]
     Convert(ConvertArgs),
 
+    /// Show how a running process is
+    #[command(after_help = "\
+The address is that of `admin.listen` in the config, or the one that is given.
+
+Examples:
+  redrive status -c orders.yaml
+  redrive status --admin http://10.0.0.7:9464 --flow orders
+  redrive status -c orders.yaml --format json
+
+Exit codes: 0 all is well, 1 it is not ready (or the config has problems), 2 nobody answers.")]
+    Status(AdminArgs),
+
+    /// Let flows of a running process take no more records
+    #[command(after_help = "\
+What runs may end, and partitions are kept. `redrive resume` lets the flow go on.
+
+Examples:
+  redrive pause -c orders.yaml --flow orders
+  REDRIVE_ADMIN_TOKEN=… redrive pause --admin http://10.0.0.7:9464
+        All flows of that process, with the token of its `admin.token`.
+
+Exit codes: 0 paused, 1 the config has problems, 2 nobody answers, or it is refused.")]
+    Pause(AdminArgs),
+
+    /// Let flows of a running process go on that were paused or have stopped
+    #[command(after_help = "\
+Examples:
+  redrive resume -c orders.yaml --flow orders
+  REDRIVE_ADMIN_TOKEN=… redrive resume --admin http://10.0.0.7:9464
+        All flows of that process, with the token of its `admin.token`.
+
+Exit codes: 0 resumed, 1 the config has problems, 2 nobody answers, or it is refused.")]
+    Resume(AdminArgs),
+
     /// Print the config's JSON Schema, or its reference
     #[command(after_help = "\
 Examples:
@@ -343,6 +377,40 @@ pub struct ConvertArgs {
     /// The consumer group [default: the topic's name]
     #[arg(long, value_name = "GROUP")]
     pub group: Option<String>,
+}
+
+/// Which process, and which of its flows.
+#[derive(Args, Debug)]
+pub struct AdminArgs {
+    /// The config of the process, YAML or JSON; `-` reads it from standard input
+    #[arg(
+        short,
+        long,
+        value_name = "FILE",
+        default_value = "redrive.yaml",
+        env = "REDRIVE_CONFIG"
+    )]
+    pub config: PathBuf,
+
+    /// Where the process listens, instead of what a config says
+    #[arg(long, value_name = "URL")]
+    pub admin: Option<String>,
+
+    /// The flow's source topic [default: all flows]
+    #[arg(long, value_name = "TOPIC")]
+    pub flow: Option<String>,
+
+    /// How to print the answer
+    #[arg(long, value_enum, default_value_t = AdminFormat::Text)]
+    pub format: AdminFormat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum AdminFormat {
+    /// For people
+    Text,
+    /// For programs
+    Json,
 }
 
 #[derive(Args, Debug)]

@@ -1,5 +1,6 @@
 //! `redrive`: the retry engine for Apache Kafka, in front of a service in any language.
 
+mod admin;
 mod args;
 mod check;
 mod convert;
@@ -26,6 +27,9 @@ fn main() -> ExitCode {
         Command::Plan(args) => plan::run(args),
         Command::Topics(args) => topics::run(args),
         Command::Convert(args) => convert::run(args),
+        Command::Status(args) => admin::status(args),
+        Command::Pause(args) => admin::tell(args, redrive_admin::Command::Pause),
+        Command::Resume(args) => admin::tell(args, redrive_admin::Command::Resume),
         Command::Schema(args) => generate::schema(args),
         Command::Completions(args) => generate::completions(args),
         Command::Man(args) => generate::man(args),

@@ -7,6 +7,20 @@ mod common;
 
 use common::redrive;
 
+const COMMANDS: [&str; 11] = [
+    "run",
+    "check",
+    "plan",
+    "topics",
+    "convert",
+    "status",
+    "pause",
+    "resume",
+    "schema",
+    "completions",
+    "man",
+];
+
 fn help(args: &[&str]) -> String {
     let output = redrive(args).env("COLUMNS", "100").output().unwrap();
     assert_eq!(output.status.code(), Some(0));
@@ -16,7 +30,7 @@ fn help(args: &[&str]) -> String {
 #[test]
 fn every_help_is_as_it_was_written() {
     insta::assert_snapshot!("redrive", help(&["--help"]));
-    for command in ["run", "check", "plan", "topics", "convert", "schema", "completions", "man"] {
+    for command in COMMANDS {
         insta::assert_snapshot!(command, help(&[command, "--help"]));
     }
     for command in ["plan", "apply"] {
@@ -26,7 +40,7 @@ fn every_help_is_as_it_was_written() {
 
 #[test]
 fn every_commands_help_teaches_by_example() {
-    for command in ["run", "check", "plan", "topics", "convert", "schema", "completions", "man"] {
+    for command in COMMANDS {
         let help = help(&[command, "--help"]);
         assert!(help.contains("Examples:"), "{command}");
         assert!(help.contains(&format!("redrive {command}")), "{command}");

@@ -13,15 +13,18 @@ use tokio::sync::Notify;
 use crate::config::{Config, FlowConfig, Ordering as Ordered, Start};
 use crate::engine::inbox::{Inbox, Letter};
 use crate::engine::plan::{FlowPlan, Role as Stop};
+use crate::engine::trace::{RunSpan, Tracer};
 use crate::engine::{Engine, FlowState, GroupLink, Partitions, Tools};
 use crate::event::{Event, Events};
 use crate::handler::{AnyHandler, Context, Handler, Names, Outcome};
 use crate::kafka::client::{Properties, Told};
+use crate::kafka::ends;
 use crate::kafka::group::{Group, GroupPlan, Pulse, Subscribed};
 use crate::kafka::publish::Publisher;
 use crate::kafka::reread::Rereader;
 use crate::kafka::state::StateTopic;
 use crate::record::Record;
+use crate::report::{FlowStatus, GroupReport, Outline, Report, State};
 use crate::role::{Role, group_of};
 use crate::topics::{self, Admin, Counts, Facts, Job, Needed};
 
@@ -132,6 +135,7 @@ pub struct Consumer {
     role: Role,
     /// The flows that are run, by their source topics. All if there are none.
     chosen: Vec<String>,
+    tracer: Option<Tracer>,
     shared: Arc<Shared>,
 }
 
@@ -149,8 +153,18 @@ struct Running {
     pulses: Vec<Arc<Pulse>>,
 }
 
+/// However a run ends, it is told by those who are asked how the consumer is.
+struct Ending(Arc<Shared>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.is_stopping.store(true, Ordering::Release);
+    }
+}
+
 struct RunningFlow {
     topic: Arc<str>,
+    outline: Outline,
     inbox: Arc<Inbox>,
     state: Arc<FlowState>,
 }
@@ -165,6 +179,7 @@ impl Consumer {
             makes_topics: false,
             role: Role::All,
             chosen: Vec::new(),
+            tracer: None,
             shared: Arc::default(),
         }
     }
@@ -180,6 +195,13 @@ impl Consumer {
     #[must_use]
     pub fn with_listener(mut self, listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
         self.events = Events::to(listener);
+        self
+    }
+
+    /// Gives every run to `tracer`, as a span of its record's trace. It must not wait.
+    #[must_use]
+    pub fn with_tracer(mut self, tracer: impl Fn(RunSpan) + Send + Sync + 'static) -> Self {
+        self.tracer = Some(Arc::new(tracer));
         self
     }
 
@@ -217,6 +239,8 @@ impl Consumer {
     ///
     /// The config cannot be run, the brokers do not let us in, topics are missing, or a flow stopped with `exit: true`.
     pub async fn run(mut self) -> Result<(), RunError> {
+        let _keeping = self.events.journal().keep();
+        let _ending = Ending(Arc::clone(&self.shared));
         let properties = topics::properties_of(&self.config)?;
         let group: Arc<str> = self.config.group.as_deref().ok_or(RunError::NoGroup)?.into();
         let state_topic = topics::state_topic_of(&self.config, &group);
@@ -248,6 +272,7 @@ impl Consumer {
         let result = self.supervise(&machine).await;
         // Joining threads must not hold up the handlers.
         _ = tokio::task::spawn_blocking(move || machine.stop()).await;
+        self.events.tell(&Event::Ended);
         result
     }
 
@@ -408,6 +433,9 @@ struct Machine {
     counts: Arc<Counts>,
     admin: Admin,
     limit: Duration,
+    /// Asks where logs end, until it is over.
+    ends: Option<thread::JoinHandle<()>>,
+    is_over: Arc<AtomicBool>,
 }
 
 impl Setup<'_> {
@@ -425,8 +453,10 @@ impl Setup<'_> {
         let plans: Vec<_> = config.flows.iter().map(|it| Arc::new(self.plan(it))).collect();
         let inboxes: Vec<Arc<Inbox>> = plans.iter().map(|_| Arc::default()).collect();
 
+        let states: Vec<Arc<FlowState>> = plans.iter().map(|_| Arc::default()).collect();
         let mut groups: Vec<(String, Vec<Subscribed>)> = Vec::new();
-        for ((flow, plan), inbox) in config.flows.iter().zip(&plans).zip(&inboxes) {
+        let flows = config.flows.iter().zip(&plans).zip(inboxes.iter().zip(&states));
+        for ((flow, plan), (inbox, state)) in flows {
             let is_read = |it: Stop| self.consumer.role.reads(&flow.flow, it);
             for (index, stop) in plan.stops.iter().enumerate().filter(|it| is_read(it.1.role)) {
                 let start = flow.start.unwrap_or(config.start);
@@ -436,6 +466,7 @@ impl Setup<'_> {
                     inbox: Arc::clone(inbox),
                     lanes: self.lanes(flow, stop.role, &stop.topic),
                     start: if stop.role == Stop::Source { start } else { Start::Earliest },
+                    events: events.of_flow(flow.flow.source(), &state.numbers),
                 };
                 let name = group_of(&self.group, flow, stop.role);
                 match groups.iter_mut().find(|it| it.0 == name) {
@@ -468,12 +499,14 @@ impl Setup<'_> {
             engines: Vec::new(),
             inboxes: inboxes.clone(),
             pulses: pulses.clone(),
-            states: plans.iter().map(|_| Arc::default()).collect(),
+            states,
             publisher: Arc::clone(&publisher),
             told: self.told.clone(),
             counts: Arc::clone(&counts),
             admin: self.admin.clone(),
             limit: config.drain.shutdown,
+            ends: None,
+            is_over: Arc::default(),
         };
         let mut running = Vec::new();
         for (index, (flow, plan)) in config.flows.iter().zip(&plans).enumerate() {
@@ -493,9 +526,10 @@ impl Setup<'_> {
                 rereader: rereader.clone(),
                 groups: links.collect(),
                 partitions: Arc::clone(&counts) as Arc<dyn Partitions + Send + Sync>,
-                events: events.clone(),
+                events: events.of_flow(flow.flow.source(), &state.numbers),
                 runtime: tokio::runtime::Handle::current(),
                 handler,
+                tracer: self.consumer.tracer.clone(),
             };
             let engine = Engine::new(
                 Arc::clone(plan),
@@ -505,8 +539,15 @@ impl Setup<'_> {
                 Arc::clone(state),
             );
             machine.engines.push(spawn("redrive-engine", move || engine.run())?);
+            let roles = plan.stops.iter().map(|it| (Arc::clone(&it.topic), it.role));
             running.push(RunningFlow {
                 topic: Arc::clone(flow.flow.source()),
+                outline: Outline {
+                    topic: Arc::clone(flow.flow.source()),
+                    roles: roles.collect(),
+                    concurrency: flow.concurrency,
+                    has_breaker: flow.breaker.is_some(),
+                },
                 inbox: Arc::clone(inbox),
                 state: Arc::clone(state),
             });
@@ -514,6 +555,12 @@ impl Setup<'_> {
         for member in members {
             machine.polls.push(spawn("redrive-poll", move || member.run())?);
         }
+        let (states, asking) = (machine.states.clone(), pulses.clone());
+        let is_over = Arc::clone(&machine.is_over);
+        machine.ends = Some(spawn("redrive-ends", move || {
+            ends::ask(&publisher, &asking, &states, &is_over);
+        })?);
+        events.tell(&Event::Started { group: Arc::clone(&self.group), flows: running.len() });
         *self.consumer.shared.running.lock().unwrap_or_else(PoisonError::into_inner) =
             Running { flows: running, pulses };
         Ok(machine)
@@ -595,6 +642,7 @@ impl Machine {
         for pulse in &self.pulses {
             pulse.is_stopping.store(true, Ordering::Release);
         }
+        self.is_over.store(true, Ordering::Release);
         for poll in self.polls {
             _ = poll.join();
         }
@@ -603,6 +651,9 @@ impl Machine {
         }
         for engine in self.engines {
             _ = engine.join();
+        }
+        if let Some(ends) = self.ends {
+            _ = ends.join();
         }
         _ = self.publisher.flush(self.limit);
     }
@@ -668,80 +719,35 @@ impl ConsumerHandle {
 
     /// How the consumer is.
     pub fn state(&self) -> State {
-        let running = self.running();
-        let flows = running.flows.iter().map(|it| {
-            let number = |it: &std::sync::atomic::AtomicU64| it.load(Ordering::Relaxed);
-            let state = &it.state;
-            FlowStatus {
-                topic: it.topic.to_string(),
-                runs: number(&state.runs),
-                succeeded: number(&state.succeeded),
-                retried: number(&state.retried),
-                dead_lettered: number(&state.dead_lettered),
-                dropped: number(&state.dropped),
-                foreign: number(&state.foreign),
-                waiting: number(&state.held),
-                running: number(&state.running),
-                unpublished: number(&state.unpublished),
-                is_paused: state.is_paused.load(Ordering::Relaxed),
-                stopped: state.stopped.lock().unwrap_or_else(PoisonError::into_inner).clone(),
-            }
-        });
+        self.state_of(&self.running())
+    }
+
+    fn state_of(&self, running: &Running) -> State {
         let pulses = || running.pulses.iter();
         State {
             is_joined: !running.pulses.is_empty()
                 && pulses().all(|it| it.is_joined.load(Ordering::Acquire)),
+            is_ending: self.0.is_stopping.load(Ordering::Acquire),
             partitions: pulses().map(|it| it.partitions.load(Ordering::Relaxed)).sum(),
+            flows: running.flows.iter().map(|it| FlowStatus::of(&it.topic, &it.state)).collect(),
+        }
+    }
+
+    /// Everything that is counted.
+    pub fn report(&self) -> Report {
+        let running = self.running();
+        let flows = running.flows.iter().map(|it| it.outline.report(&it.state, &running.pulses));
+        Report {
+            state: self.state_of(&running),
+            groups: running.pulses.iter().map(|it| GroupReport::from(&**it)).collect(),
             flows: flows.collect(),
         }
     }
-}
 
-/// How a consumer is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct State {
-    /// Whether all its groups were assigned their partitions, be it none.
-    pub is_joined: bool,
-    /// How many partitions it has.
-    pub partitions: u64,
-    /// How its flows are.
-    pub flows: Vec<FlowStatus>,
-}
-
-impl State {
-    /// Whether all is well: joined, nothing stopped, and nothing held because it could not be published.
-    pub fn is_ready(&self) -> bool {
-        self.is_joined && self.flows.iter().all(|it| it.stopped.is_none() && it.unpublished == 0)
+    /// The groups whose thread that polls stands still, for longer than anything that it does may take.
+    pub fn standing_still(&self) -> Vec<String> {
+        let running = self.running();
+        let still = running.pulses.iter().filter(|it| it.stands_still());
+        still.map(|it| it.group.clone()).collect()
     }
-}
-
-/// How a flow is. Counts are since it was started, in this process.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct FlowStatus {
-    /// Its source topic.
-    pub topic: String,
-    /// How many runs were started.
-    pub runs: u64,
-    /// How many succeeded.
-    pub succeeded: u64,
-    /// How many records were sent to retry topics.
-    pub retried: u64,
-    /// How many were sent to the dead-letter topic.
-    pub dead_lettered: u64,
-    /// How many were dropped.
-    pub dropped: u64,
-    /// How many records of other groups were passed over.
-    pub foreign: u64,
-    /// How many records wait or are ready.
-    pub waiting: u64,
-    /// How many run.
-    pub running: u64,
-    /// How many are held because they could not be published.
-    pub unpublished: u64,
-    /// Whether it was told to pause.
-    pub is_paused: bool,
-    /// Why it stopped, if it did.
-    pub stopped: Option<String>,
 }

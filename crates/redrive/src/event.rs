@@ -8,6 +8,10 @@ use std::time::Duration;
 use redrive_core::offsets::MapError;
 use redrive_core::{Reason, Timestamp};
 
+use crate::config::format_duration;
+use crate::journal::Journal;
+use crate::numbers::Numbers;
+
 /// A record's place: topic, partition and offset.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Spot {
@@ -55,6 +59,23 @@ pub enum Event {
         error: String,
         /// How long it waits.
         wait: Duration,
+        /// How that was found.
+        by: DelayBy,
+        /// Which run in place this will be, from 1.
+        run: u32,
+        /// How many there may be.
+        runs: Option<u32>,
+        /// The policy, by its identifier.
+        policy: Option<String>,
+    },
+    /// A handler holds a record: it stays in its place uncounted, and is run again.
+    Held {
+        /// The record.
+        spot: Spot,
+        /// What went wrong.
+        error: String,
+        /// How long it waits.
+        wait: Duration,
     },
     /// A run failed and the record is published to a retry topic.
     Retries {
@@ -68,6 +89,22 @@ pub enum Event {
         overall: u32,
         /// When it is due there.
         due: Timestamp,
+        /// How long that is from now.
+        delay: Duration,
+        /// How that was found.
+        by: DelayBy,
+        /// The policy, by its identifier.
+        policy: Option<String>,
+        /// How often it was published under that policy, with this time.
+        policy_attempts: u32,
+        /// Which of the flow's retry topics that is, from 0.
+        tier: u32,
+        /// How often it was published there, with this time.
+        tier_attempts: u32,
+        /// How often it may be, where there is a cap.
+        tier_cap: Option<u32>,
+        /// Whether it was in another retry topic before, whose attempts are spent.
+        is_moved: bool,
     },
     /// A record goes to the dead-letter topic.
     DeadLettered {
@@ -77,6 +114,12 @@ pub enum Event {
         error: Option<String>,
         /// Why.
         reason: Reason,
+        /// The dead-letter topic.
+        to: Arc<str>,
+        /// The policy, by its identifier, if one decided.
+        policy: Option<String>,
+        /// How often it was published because of failures.
+        overall: u32,
     },
     /// A record was dropped.
     Dropped {
@@ -86,6 +129,10 @@ pub enum Event {
         error: String,
         /// Why.
         reason: Reason,
+        /// The policy, by its identifier, if one decided.
+        policy: Option<String>,
+        /// How often it was published because of failures.
+        overall: u32,
     },
     /// The flow stopped: a policy or a handler asked for it.
     Stopped {
@@ -94,6 +141,27 @@ pub enum Event {
         /// What went wrong.
         error: String,
     },
+    /// The brokers are there, and the flows are run.
+    Started {
+        /// The group.
+        group: Arc<str>,
+        /// How many flows there are.
+        flows: usize,
+    },
+    /// Everything has ended.
+    Ended,
+    /// The flow was told to pause.
+    Paused,
+    /// The flow was told to go on.
+    Resumed,
+    /// Too many runs fail: records are held back, but for a probe now and then.
+    BreakerOpened,
+    /// A probe has succeeded: records run again.
+    BreakerClosed,
+    /// All that could not be published is published.
+    Recovered,
+    /// A record was due so late that retention could have deleted it first, and goes to the end of its topic.
+    Reappended(Spot),
     /// A record did not reach its next stop, and is held until it does.
     PublishFailed {
         /// The record.
@@ -201,6 +269,38 @@ pub enum Event {
     },
 }
 
+/// How the time until the next run was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DelayBy {
+    /// The policy's backoff.
+    Backoff,
+    /// The retry topic's own delay.
+    Tier,
+    /// The failure said when: a `Retry-After`.
+    RetryAfter,
+    /// The handler asked for a time.
+    Handler,
+}
+
+impl DelayBy {
+    /// The word in a log.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            DelayBy::Backoff => "backoff",
+            DelayBy::Tier => "tier",
+            DelayBy::RetryAfter => "retry-after",
+            DelayBy::Handler => "handler",
+        }
+    }
+}
+
+impl fmt::Display for DelayBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
 /// How much an event matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
@@ -218,8 +318,14 @@ impl Event {
     /// How much it matters.
     pub fn level(&self) -> Level {
         match self {
-            Event::RunsAgain { .. } | Event::Foreign(_) => Level::Debug,
-            Event::Assigned { .. } | Event::Retries { .. } => Level::Info,
+            Event::RunsAgain { .. } | Event::Foreign(_) | Event::Reappended(_) => Level::Debug,
+            Event::Assigned { .. }
+            | Event::Started { .. }
+            | Event::Ended
+            | Event::Paused
+            | Event::Resumed
+            | Event::BreakerClosed
+            | Event::Recovered => Level::Info,
             Event::Revoked { is_lost, .. } => {
                 if *is_lost {
                     Level::Warning
@@ -227,8 +333,8 @@ impl Event {
                     Level::Info
                 }
             }
-            Event::Dropped { .. }
-            | Event::DeadLettered { .. }
+            Event::Retries { .. }
+            | Event::Dropped { .. }
             | Event::CommitFailed { .. }
             | Event::MapRefused { .. }
             | Event::MapCut(_)
@@ -238,13 +344,231 @@ impl Event {
             | Event::AutoCreates
             | Event::Unread { .. }
             | Event::TransactionAborted { .. }
+            | Event::Held { .. }
+            | Event::BreakerOpened
             | Event::Client { .. } => Level::Warning,
-            Event::Stopped { .. }
+            Event::DeadLettered { .. }
+            | Event::Stopped { .. }
             | Event::PublishFailed { .. }
             | Event::TooLarge { .. }
             | Event::Lost { .. }
             | Event::Truncated { .. } => Level::Error,
         }
+    }
+
+    /// Its name, in a log and for those who count.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Event::Assigned { .. } => "assigned",
+            Event::Revoked { .. } => "revoked",
+            Event::RunsAgain { .. } => "runs_again",
+            Event::Held { .. } => "held",
+            Event::Retries { .. } => "retries",
+            Event::DeadLettered { .. } => "dead_lettered",
+            Event::Dropped { .. } => "dropped",
+            Event::Stopped { .. } => "stopped",
+            Event::Started { .. } => "started",
+            Event::Ended => "ended",
+            Event::Paused => "paused",
+            Event::Resumed => "resumed",
+            Event::BreakerOpened => "breaker_opened",
+            Event::BreakerClosed => "breaker_closed",
+            Event::Recovered => "recovered",
+            Event::Reappended(_) => "reappended",
+            Event::PublishFailed { .. } => "publish_failed",
+            Event::TooLarge { .. } => "too_large",
+            Event::CommitFailed { .. } => "commit_failed",
+            Event::MapRefused { .. } => "map_refused",
+            Event::MapCut(_) => "map_cut",
+            Event::Lost { .. } => "lost",
+            Event::Foreign(_) => "foreign",
+            Event::Unreadable { .. } => "unreadable",
+            Event::Truncated { .. } => "truncated",
+            Event::Unread { .. } => "unread",
+            Event::LeftBehind { .. } => "left_behind",
+            Event::TopicDiffers { .. } => "topic_differs",
+            Event::AutoCreates => "auto_creates",
+            Event::TransactionAborted { .. } => "transaction_aborted",
+            Event::Client { .. } => "client",
+        }
+    }
+
+    /// Whether each one is written to the log, however many there are.
+    pub fn is_loud(&self) -> bool {
+        match self {
+            Event::Stopped { .. }
+            | Event::Lost { .. }
+            | Event::Truncated { .. }
+            | Event::MapRefused { .. }
+            | Event::LeftBehind { .. }
+            | Event::TopicDiffers { .. }
+            | Event::AutoCreates
+            | Event::Started { .. }
+            | Event::Ended
+            | Event::Paused
+            | Event::Resumed => true,
+            Event::Revoked { is_lost, .. } => *is_lost,
+            _ => false,
+        }
+    }
+
+    /// What is known about it, each fact by itself.
+    pub fn facts(&self) -> Facts<'_> {
+        let none = Facts::default();
+        match self {
+            Event::Assigned { topic, partition, position } => {
+                Facts { offset: Some(*position), ..at(topic, *partition) }
+            }
+            Event::Revoked { topic, partition, .. } => at(topic, *partition),
+            Event::RunsAgain { spot, error, wait, by, run, runs, policy } => Facts {
+                error: Some(error),
+                delay: Some(*wait),
+                by: Some(*by),
+                attempt: Some(*run),
+                attempts: *runs,
+                policy: policy.as_deref(),
+                ..on(spot)
+            },
+            Event::Held { spot, error, wait } => {
+                Facts { error: Some(error), delay: Some(*wait), ..on(spot) }
+            }
+            Event::Retries {
+                spot,
+                error,
+                to,
+                overall,
+                due,
+                delay,
+                by,
+                policy,
+                policy_attempts,
+                tier,
+                tier_attempts,
+                tier_cap,
+                is_moved: _,
+            } => Facts {
+                error: Some(error),
+                to: Some(to),
+                total: Some(*overall),
+                due: Some(*due),
+                delay: Some(*delay),
+                by: Some(*by),
+                policy: policy.as_deref(),
+                policy_attempts: Some(*policy_attempts),
+                tier: Some(*tier),
+                attempt: Some(*tier_attempts),
+                attempts: *tier_cap,
+                ..on(spot)
+            },
+            Event::DeadLettered { spot, error, reason, to, policy, overall } => Facts {
+                error: error.as_deref(),
+                reason: Some(*reason),
+                to: Some(to),
+                policy: policy.as_deref(),
+                total: Some(*overall),
+                ..on(spot)
+            },
+            Event::Dropped { spot, error, reason, policy, overall } => Facts {
+                error: Some(error),
+                reason: Some(*reason),
+                policy: policy.as_deref(),
+                total: Some(*overall),
+                ..on(spot)
+            },
+            Event::Stopped { spot, error } => Facts { error: Some(error), ..on(spot) },
+            Event::PublishFailed { spot, to, error } => {
+                Facts { to: Some(to), error: Some(error), ..on(spot) }
+            }
+            Event::TooLarge { spot, to } => Facts { to: Some(to), ..on(spot) },
+            Event::MapCut(spot) | Event::Foreign(spot) | Event::Reappended(spot) => on(spot),
+            Event::Unreadable { spot, header } => Facts { header: Some(header), ..on(spot) },
+            Event::CommitFailed { topic, partition, error }
+            | Event::Unread { topic, partition, error } => {
+                Facts { error: Some(error), ..at(topic, *partition) }
+            }
+            Event::MapRefused { topic, partition, .. } => at(topic, *partition),
+            Event::Lost { topic, partition, offsets } => Facts {
+                offset: Some(offsets.start),
+                count: u64::try_from(offsets.end - offsets.start).ok(),
+                ..at(topic, *partition)
+            },
+            Event::Truncated { topic, partition, position, .. } => {
+                Facts { offset: Some(*position), ..at(topic, *partition) }
+            }
+            Event::LeftBehind { topic, records } => {
+                Facts { topic: Some(topic), count: u64::try_from(*records).ok(), ..none }
+            }
+            Event::TopicDiffers { topic, .. } => Facts { topic: Some(topic), ..none },
+            Event::TransactionAborted { error, .. } | Event::Client { error, .. } => {
+                Facts { error: Some(error), ..none }
+            }
+            Event::AutoCreates
+            | Event::Started { .. }
+            | Event::Ended
+            | Event::Paused
+            | Event::Resumed
+            | Event::BreakerOpened
+            | Event::BreakerClosed
+            | Event::Recovered => none,
+        }
+    }
+}
+
+fn at(topic: &str, partition: i32) -> Facts<'_> {
+    Facts { topic: Some(topic), partition: Some(partition), ..Facts::default() }
+}
+
+fn on(spot: &Spot) -> Facts<'_> {
+    Facts { offset: Some(spot.offset), ..at(&spot.topic, spot.partition) }
+}
+
+/// What is known about an event, each fact by itself: the fields of a line in the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Facts<'a> {
+    /// The topic.
+    pub topic: Option<&'a str>,
+    /// The partition.
+    pub partition: Option<i32>,
+    /// The offset.
+    pub offset: Option<i64>,
+    /// What went wrong.
+    pub error: Option<&'a str>,
+    /// Where the record goes.
+    pub to: Option<&'a str>,
+    /// Which retry topic that is, from 0.
+    pub tier: Option<u32>,
+    /// The attempt in that topic, or the run in place.
+    pub attempt: Option<u32>,
+    /// How many of those there may be.
+    pub attempts: Option<u32>,
+    /// How often it was published because of failures, all in all.
+    pub total: Option<u32>,
+    /// The policy, by its identifier.
+    pub policy: Option<&'a str>,
+    /// How often it was published under that policy.
+    pub policy_attempts: Option<u32>,
+    /// How long it waits.
+    pub delay: Option<Duration>,
+    /// How that was found.
+    pub by: Option<DelayBy>,
+    /// When it is due.
+    pub due: Option<Timestamp>,
+    /// Why its retries ended.
+    pub reason: Option<Reason>,
+    /// The header that could not be read.
+    pub header: Option<&'a str>,
+    /// How many records.
+    pub count: Option<u64>,
+}
+
+/// "attempt 2/3", or "attempt 2" where there is no cap.
+struct Attempt(u32, Option<u32>);
+
+impl fmt::Display for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "attempt {}", self.0)?;
+        self.1.iter().try_for_each(|cap| write!(f, "/{cap}"))
     }
 }
 
@@ -263,21 +587,81 @@ impl fmt::Display for Event {
                     "{topic}/{partition} is lost: what was not committed runs again elsewhere"
                 )
             }
-            Event::RunsAgain { spot, error, wait } => {
-                write!(f, "{spot} failed and runs again in {wait:?}: {error}")
+            Event::Held { spot, error, wait } => {
+                write!(f, "{spot} is held and runs again in {}: {error}", format_duration(*wait))
             }
-            Event::Retries { spot, error, to, overall, due } => {
-                let due = due.as_millis();
-                write!(f, "{spot} failed and goes to {to}, retry {overall}, due {due}: {error}")
+            Event::RunsAgain { spot, error, wait, by, run, runs, .. } => {
+                let (attempt, wait) = (Attempt(*run, *runs), format_duration(*wait));
+                write!(
+                    f,
+                    "{spot} failed and runs again in {wait} ({attempt} in place, by {by}): {error}"
+                )
             }
-            Event::DeadLettered { spot, error, reason } => {
-                write!(f, "{spot} goes to the dead-letter topic ({reason})")?;
+            Event::Retries {
+                spot,
+                error,
+                to,
+                overall,
+                delay,
+                by,
+                tier_attempts,
+                tier_cap,
+                is_moved,
+                ..
+            } => {
+                let (attempt, delay) =
+                    (Attempt(*tier_attempts, *tier_cap), format_duration(*delay));
+                match (*is_moved, *tier_attempts) {
+                    (true, _) => {
+                        write!(
+                            f,
+                            "{spot} failed, its attempts there are spent, and it moves on to {to}"
+                        )
+                    }
+                    (false, 2..) => {
+                        write!(f, "{spot} failed and goes to the same topic {to} again")
+                    }
+                    (false, _) => write!(f, "{spot} failed and goes to {to}"),
+                }?;
+                write!(
+                    f,
+                    " ({attempt} in this topic, total {overall}), due in {delay} by {by}: {error}"
+                )
+            }
+            Event::DeadLettered { spot, error, reason, to, overall, .. } => {
+                match reason {
+                    Reason::Attempts => {
+                        write!(
+                            f,
+                            "all attempts of {spot} are spent (total {overall}), and it goes to the dead-letter topic {to}"
+                        )
+                    }
+                    _ => write!(
+                        f,
+                        "{spot} goes to the dead-letter topic {to} ({reason}, total {overall})"
+                    ),
+                }?;
                 error.iter().try_for_each(|it| write!(f, ": {it}"))
             }
-            Event::Dropped { spot, error, reason } => {
+            Event::Dropped { spot, error, reason, .. } => {
                 write!(f, "{spot} is dropped ({reason}): {error}")
             }
             Event::Stopped { spot, error } => write!(f, "stopped at {spot}: {error}"),
+            Event::Started { group, flows } => {
+                let plural = if *flows == 1 { "" } else { "s" };
+                write!(f, "the group {group} runs {flows} flow{plural}")
+            }
+            Event::Ended => f.write_str("everything has ended"),
+            Event::Paused => f.write_str("paused: no more records are taken"),
+            Event::Resumed => f.write_str("resumed"),
+            Event::BreakerOpened => f.write_str(
+                "too many runs fail: records are held back, but for a probe now and then",
+            ),
+            Event::BreakerClosed => f.write_str("a probe has succeeded: records run again"),
+            Event::Recovered => f.write_str("all that could not be published is published"),
+            Event::Reappended(spot) => {
+                write!(f, "{spot} goes to the end of its topic, before retention deletes it")
+            }
             Event::PublishFailed { spot, to, error } => {
                 write!(f, "{spot} could not be published to {to} and is held: {error}")
             }
@@ -328,23 +712,36 @@ impl fmt::Display for Event {
 /// Whoever wants to know.
 type Listener = dyn Fn(&Event) + Send + Sync;
 
-/// Where events go.
+/// Where events go: to the log, to a flow's numbers, and to whoever listens.
 #[derive(Clone, Default)]
-pub(crate) struct Events(Option<Arc<Listener>>);
+pub(crate) struct Events {
+    listener: Option<Arc<Listener>>,
+    journal: Arc<Journal>,
+    /// The flow that they are about, by its source topic, and what counts them.
+    flow: Option<(Arc<str>, Arc<Numbers>)>,
+}
 
 impl Events {
     pub(crate) fn to(listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
-        Self(Some(Arc::new(listener)))
+        Self { listener: Some(Arc::new(listener)), ..Self::default() }
+    }
+
+    /// The same, for the events of a flow.
+    pub(crate) fn of_flow(&self, topic: &Arc<str>, numbers: &Arc<Numbers>) -> Self {
+        Self { flow: Some((Arc::clone(topic), Arc::clone(numbers))), ..self.clone() }
+    }
+
+    /// What writes the log.
+    pub(crate) fn journal(&self) -> &Arc<Journal> {
+        &self.journal
     }
 
     pub(crate) fn tell(&self, event: &Event) {
-        match event.level() {
-            Level::Debug => tracing::debug!("{event}"),
-            Level::Info => tracing::info!("{event}"),
-            Level::Warning => tracing::warn!("{event}"),
-            Level::Error => tracing::error!("{event}"),
+        if let Some((_, numbers)) = &self.flow {
+            numbers.count(event);
         }
-        if let Some(listener) = &self.0 {
+        self.journal.write(event, self.flow.as_ref().map(|it| &*it.0));
+        if let Some(listener) = &self.listener {
             listener(event);
         }
     }

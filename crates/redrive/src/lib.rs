@@ -10,16 +10,22 @@ mod consumer;
 mod engine;
 mod event;
 mod handler;
+mod journal;
 mod kafka;
+mod numbers;
 mod record;
+mod report;
 mod role;
 pub mod topics;
 
-pub use consumer::{Consumer, ConsumerHandle, FlowStatus, RunError, State};
-pub use event::{Event, Level, Spot};
+pub use consumer::{Consumer, ConsumerHandle, RunError};
+pub use engine::trace::RunSpan;
+pub use event::{DelayBy, Event, Facts, Level, Spot};
 pub use handler::{Context, Handler, IntoOutcome, Outcome};
+pub use numbers::Histogram;
 pub use record::Record;
 pub use redrive_core::*;
+pub use report::{FlowReport, FlowStatus, GroupReport, PartitionReport, Report, Retried, State};
 pub use role::Role;
 
 /// The README's code, run as a test.

@@ -6,7 +6,40 @@ use crate::time::Timestamp;
 /// Metadata is not made shorter than this: a map that says nothing has to fit.
 const LEAST_METADATA_CHARS: usize = 64;
 
+/// How a lane is, for those who look at it from outside.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    /// How many records wait for their time. Folded ones are not counted.
+    pub waiting: usize,
+    /// How many could run and have no slot.
+    pub ready: usize,
+    /// When the first of the records that were not started was or is due, where it has a due time.
+    pub first_due: Option<Timestamp>,
+    /// Up to where everything was read.
+    pub position: i64,
+    /// The offset below which everything is settled.
+    pub commit_point: i64,
+}
+
 impl<P: Clone, H: Clone> Lane<P, H> {
+    /// How it is. That takes a moment: it is for a few times a second, not for every record.
+    pub fn census(&self) -> Census {
+        let first = [self.near.first(), self.ready.first_due(), self.waiting.first()];
+        let first = first.into_iter().flatten().min().map(|it| it.0);
+        Census {
+            waiting: self.waiting.len() + self.near.len(),
+            ready: self.ready.len(),
+            first_due: first.filter(|it| *it > Timestamp::default()),
+            position: self.position(),
+            commit_point: self.commit_point(),
+        }
+    }
+
+    /// When a record that is under way was due.
+    pub fn due(&self, offset: i64) -> Option<Timestamp> {
+        self.active.get(offset).map(|it| it.item.due)
+    }
+
     /// Sets what makes a payload fit for being kept while its record waits, such as copying it out of a larger buffer.
     #[must_use]
     pub fn keeping_by(mut self, to_keep: fn(P) -> P) -> Self {

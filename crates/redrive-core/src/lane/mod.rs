@@ -32,6 +32,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 pub use breaker::{Breaker, Counted};
+pub use driving::Census;
 pub use slots::{Class, Slots};
 
 use crate::mutation::{self, Mutation};

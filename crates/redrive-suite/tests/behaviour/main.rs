@@ -12,6 +12,7 @@ mod draining;
 mod foreign;
 mod holding;
 mod metadata;
+mod observing;
 mod outage;
 mod outcomes;
 mod payload;
@@ -27,6 +28,7 @@ mod strategies;
 mod topics;
 mod topics_access;
 mod topics_command;
+mod traces;
 mod transactions;
 
 /// A wait of so many milliseconds.

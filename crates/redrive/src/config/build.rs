@@ -53,6 +53,9 @@ pub(super) fn build(raw: &RawConfig, out: &mut Problems) -> Config {
         drain: raw.drain.as_ref().map_or_else(Drain::default, |it| it.value.to_drain()),
         exactly_once: raw.exactly_once.as_ref().is_some_and(|it| it.value),
         start: raw.start.as_ref().map(|it| it.value).unwrap_or_default(),
+        admin: raw.admin.as_ref().map(|it| it.value.to_admin()),
+        otlp: raw.otlp.as_ref().map(|it| it.value.to_otlp()),
+        log: raw.log.as_ref().map(|it| it.value.to_log()).unwrap_or_default(),
     }
 }
 

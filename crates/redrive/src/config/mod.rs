@@ -6,6 +6,7 @@
 //! (`advice`). None of them stops at the first problem. Files of other libraries are turned into
 //! Redrive's own form first (`foreign`).
 
+mod admin;
 mod advice;
 mod build;
 mod duration;
@@ -15,6 +16,7 @@ mod http;
 mod json;
 mod kafka;
 mod node;
+mod otlp;
 mod problem;
 mod raw;
 mod read;
@@ -29,12 +31,14 @@ use redrive_core::lane::Breaker;
 pub use redrive_core::lane::Counted;
 use redrive_core::{Flow, Timestamp};
 
+pub use admin::{Admin, AdminToken, Log, LogFormat, LogLevel};
 pub use duration::{DurationError, format_duration, parse_duration};
 pub use env::Lookup;
 pub use http::{Auth, HttpConfig, Secret, Tls};
 pub use kafka::Kafka;
 pub(crate) use kafka::refused as refused_properties;
 pub use node::Position;
+pub use otlp::Otlp;
 pub use problem::{Problem, Severity};
 pub use raw::{DeadLetterFormat, Ordering};
 pub use schema::{reference, schema};
@@ -63,6 +67,12 @@ pub struct Config {
     pub exactly_once: bool,
     /// Where a group without offsets begins on a source topic, where its flow does not say so itself.
     pub start: Start,
+    /// Where a running process can be asked how it is.
+    pub admin: Option<Admin>,
+    /// How the log is written.
+    pub log: Log,
+    /// Where traces go.
+    pub otlp: Option<Otlp>,
 }
 
 /// Where a group without offsets begins on a source topic. Retry topics always begin with their earliest record.
@@ -345,6 +355,9 @@ impl Config {
             drain: Drain::default(),
             exactly_once: false,
             start: Start::Earliest,
+            admin: None,
+            log: Log::default(),
+            otlp: None,
         }
     }
 

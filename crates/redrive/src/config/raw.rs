@@ -13,10 +13,12 @@ use redrive_core::{
 use serde_json::{Value as Json, json};
 
 use super::Start;
+use super::admin::{RawAdmin, RawLog};
 use super::duration::format_duration;
 use super::http::{HeaderText, RequestHeaders, Secret, Url};
 use super::kafka::Kafka;
 use super::node::{Node, Value};
+use super::otlp::RawOtlp;
 use super::problem::{Path, Place};
 use super::read::{
     At, FromNode, Named, Reader, Sections, Topic, is_filled_in, or_variable, section, shown, words,
@@ -50,8 +52,14 @@ section! {
         /// Where a group without offsets begins on its source topics: `earliest`, `latest`, or a time
         /// such as `2026-11-15T09:30:00Z`. Retry topics always begin with their earliest record.
         "start" start: Start, default("`earliest`");
+        /// Health, metrics and commands over HTTP.
+        "admin" admin: RawAdmin, default("none");
+        /// How the log is written.
+        "log" log: RawLog, default("`{ format: text, level: info }`");
+        /// Traces over OTLP. `{}` stands for its defaults.
+        "otlp" otlp: RawOtlp, default("none");
     }
-    later "dangling", "admin", "relay";
+    later "dangling", "relay";
 }
 
 section! {

@@ -4,6 +4,8 @@ use std::fmt::Write;
 
 use serde_json::{Value as Json, json};
 
+use super::admin::{RawAdmin, RawLog};
+use super::otlp::RawOtlp;
 use super::raw::{
     RawAuth, RawBasic, RawBreaker, RawConfig, RawDeadLetter, RawDefault, RawDelayed, RawDrain,
     RawExponential, RawExponentialRandom, RawFlow, RawHandler, RawHeaderMatch, RawHttp,
@@ -13,9 +15,12 @@ use super::raw::{
 use super::read::{FromNode, Section, Sections, doc_text};
 
 /// All sections, in the order of the reference.
-const SECTIONS: [Section; 24] = [
+const SECTIONS: [Section; 27] = [
     RawConfig::SECTION,
     RawDrain::SECTION,
+    RawAdmin::SECTION,
+    RawLog::SECTION,
+    RawOtlp::SECTION,
     RawFlow::SECTION,
     RawHandler::SECTION,
     RawHttp::SECTION,

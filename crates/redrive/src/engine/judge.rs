@@ -12,7 +12,7 @@ use redrive_core::{
 use super::envelope;
 use super::plan::{FlowPlan, Role};
 use crate::config::DeadLetterFormat;
-use crate::event::{Event, Spot};
+use crate::event::{DelayBy, Event, Spot};
 use crate::kafka::publish::{Body, Outgoing};
 use crate::record::Record;
 
@@ -61,52 +61,84 @@ impl Judge<'_> {
         let verdict = self.plan.flow.decide(&delivery, &incident, self.now, draw);
         let (spot, error) = (spot(record), describe(failure));
         let failed = Some(Failed { failure, at: self.now });
+        let policy = verdict.state.policy.as_deref().map(str::to_owned);
+        let overall = verdict.state.overall;
+        let found = self.plan.flow.rules().find(&view, failure);
+        let found = found.unwrap_or_else(|| self.plan.flow.default_policy());
         let mut exit = false;
         let (next, event) = match verdict.action {
             Action::RunAgain { wait, in_place } => {
-                (Next::RunAgain { wait, in_place }, Event::RunsAgain { spot, error, wait })
+                let by = match (asked, failure.retry_after) {
+                    (Some(_), _) => DelayBy::Handler,
+                    // It counts where it is longer than the policy's own wait, and is never made longer.
+                    (None, Some(after)) if wait <= after => DelayBy::RetryAfter,
+                    (None, _) => DelayBy::Backoff,
+                };
+                let event = Event::RunsAgain {
+                    spot,
+                    error,
+                    wait,
+                    by,
+                    run: in_place.runs,
+                    runs: found.in_memory.as_ref().map(|it| it.attempts),
+                    policy,
+                };
+                (Next::RunAgain { wait, in_place }, event)
             }
             Action::Publish { topic, due, delay } => {
                 let forward_to = self.plan.flow.strategy().relay_target(self.plan.flow.source());
                 let stop =
                     Stop::Tier { due, delay: Some(delay), forward_to: forward_to.map(|it| &**it) };
-                let to = Arc::clone(topic);
+                let tier = verdict.state.tier.unwrap_or(0);
+                let tier_plan = usize::try_from(tier)
+                    .ok()
+                    .and_then(|it| self.plan.flow.strategy().tiers().get(it));
+                let backoff = found.delayed.as_ref().and_then(|it| it.backoff.as_ref());
+                let by = match (asked, failure.retry_after, backoff) {
+                    (Some(_), ..) => DelayBy::Handler,
+                    (None, Some(_), _) => DelayBy::RetryAfter,
+                    (None, None, None) if tier_plan.is_some_and(|it| it.delay.is_some()) => {
+                        DelayBy::Tier
+                    }
+                    (None, None, _) => DelayBy::Backoff,
+                };
                 let event = Event::Retries {
                     spot,
                     error,
                     to: Arc::clone(topic),
-                    overall: verdict.state.overall,
+                    overall,
                     due,
+                    delay,
+                    by,
+                    policy,
+                    policy_attempts: verdict.state.policy_attempts,
+                    tier,
+                    tier_attempts: verdict.state.tier_attempts,
+                    // A policy with a backoff of its own does not look at it.
+                    tier_cap: tier_plan.filter(|_| backoff.is_none()).and_then(|it| it.attempts),
+                    is_moved: reading.state.tier.is_some_and(|it| it != tier),
                 };
-                (
-                    Next::Publish(self.outgoing(
-                        to,
-                        record,
-                        &reading,
-                        &verdict.state,
-                        failed,
-                        stop,
-                    )),
-                    event,
-                )
+                let to = Arc::clone(topic);
+                let outgoing = self.outgoing(to, record, &reading, &verdict.state, failed, stop);
+                (Next::Publish(outgoing), event)
             }
             Action::DeadLetter { topic, reason } => {
                 let stop = Stop::DeadLetter { reason, follows: None };
                 let to = Arc::clone(topic);
-                let event = Event::DeadLettered { spot, error: Some(error), reason };
-                (
-                    Next::Publish(self.outgoing(
-                        to,
-                        record,
-                        &reading,
-                        &verdict.state,
-                        failed,
-                        stop,
-                    )),
-                    event,
-                )
+                let event = Event::DeadLettered {
+                    spot,
+                    error: Some(error),
+                    reason,
+                    to: Arc::clone(topic),
+                    policy,
+                    overall,
+                };
+                let outgoing = self.outgoing(to, record, &reading, &verdict.state, failed, stop);
+                (Next::Publish(outgoing), event)
             }
-            Action::Drop { reason } => (Next::Settle, Event::Dropped { spot, error, reason }),
+            Action::Drop { reason } => {
+                (Next::Settle, Event::Dropped { spot, error, reason, policy, overall })
+            }
             Action::Stop { exit: ends, .. } => {
                 exit = ends;
                 (Next::Stop, Event::Stopped { spot, error })
@@ -115,6 +147,20 @@ impl Judge<'_> {
             _ => (Next::Stop, Event::Stopped { spot, error }),
         };
         Judged { next, event, exit }
+    }
+
+    /// What is told of a dead letter of a record that was not run, or that nothing else will take.
+    pub(super) fn dead_lettered(&self, role: Role, record: &Record, reason: Reason) -> Event {
+        let headers: Vec<_> = record.headers().collect();
+        let state = self.plan.read_record(role, &headers, record).state;
+        Event::DeadLettered {
+            spot: spot(record),
+            error: None,
+            reason,
+            to: Arc::clone(self.plan.flow.dead_letter()),
+            policy: state.policy.map(|it| it.into_owned()),
+            overall: state.overall,
+        }
     }
 
     /// The outgoing record of a hop.

@@ -3,11 +3,13 @@
 //! It never waits for anything but its inbox: handlers run on tokio, the producer, the committer and the second consumer
 //! answer by letter. Being a thread of its own, it wakes within a fraction of a millisecond of a due time.
 
+pub(crate) mod census;
 mod envelope;
 pub(crate) mod inbox;
 mod judge;
 pub(crate) mod plan;
 mod run;
+pub(crate) mod trace;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use rdkafka::types::RDKafkaErrorCode;
-use redrive_core::lane::{Action, Event as Told, Fate, Next, Slots};
+use redrive_core::lane::{Action, Event as Told, Fate, Hop, Next, Slots};
 use redrive_core::offsets::BlockId;
 use redrive_core::{Draw, Failure, Reason, Timestamp};
 use tokio::runtime::Handle;
@@ -31,11 +33,14 @@ use crate::kafka::queue::Queue;
 use crate::kafka::reread::{self, Rereader};
 use crate::kafka::state::StateTopic;
 use crate::kafka::transaction;
+use crate::numbers::Numbers;
+use census::{Ages, LaneCensus, Rhythm};
 use inbox::{Inbox, LaneKey, Latch, Letter, Letters, OwnLane, Published, Ran, Read};
 pub(crate) use judge::Partitions;
 use judge::{Judge, describe, spot, trimmed};
 use plan::{FlowPlan, Role};
 use run::{Runner, Start};
+use trace::Tracer;
 
 /// What an engine works with.
 pub(crate) struct Tools {
@@ -47,6 +52,7 @@ pub(crate) struct Tools {
     pub(crate) events: Events,
     pub(crate) runtime: Handle,
     pub(crate) handler: Arc<dyn AnyHandler>,
+    pub(crate) tracer: Option<Tracer>,
 }
 
 impl Tools {
@@ -67,22 +73,21 @@ pub(crate) struct GroupLink {
 /// What others see of a flow.
 #[derive(Default)]
 pub(crate) struct FlowState {
-    pub(crate) runs: AtomicU64,
-    pub(crate) succeeded: AtomicU64,
-    pub(crate) retried: AtomicU64,
-    pub(crate) dead_lettered: AtomicU64,
-    pub(crate) dropped: AtomicU64,
-    pub(crate) foreign: AtomicU64,
+    pub(crate) numbers: Arc<Numbers>,
     /// Records that wait or are ready, and records that run.
     pub(crate) held: AtomicU64,
     pub(crate) running: AtomicU64,
     pub(crate) is_paused: AtomicBool,
+    /// Whether a breaker holds records back.
+    pub(crate) is_open: AtomicBool,
     /// Publishes that failed and were not made good yet.
     pub(crate) unpublished: AtomicU64,
     /// Why it stopped.
     pub(crate) stopped: Mutex<Option<String>>,
     /// Whether the process is to end because of it.
     pub(crate) wants_exit: AtomicBool,
+    /// How its lanes were, a moment ago.
+    pub(crate) census: Mutex<Vec<LaneCensus>>,
 }
 
 /// A lane, and what the engine knows of it.
@@ -107,13 +112,14 @@ struct Held {
     too_large: BTreeMap<i64, u8>,
     /// Records that could not be published.
     unpublished: BTreeSet<i64>,
+    ages: Ages,
 }
 
 pub(crate) struct Engine {
     plan: Arc<FlowPlan>,
     tools: Tools,
     inbox: Arc<Inbox>,
-    runner: Runner,
+    runner: Arc<Runner>,
     state: Arc<FlowState>,
     slots: Slots,
     lanes: BTreeMap<u64, Held>,
@@ -126,6 +132,7 @@ pub(crate) struct Engine {
     starts: Vec<Start>,
     draws: u64,
     is_halted: bool,
+    rhythm: Rhythm,
 }
 
 /// Without anything to do, look at the clock this often.
@@ -139,12 +146,14 @@ impl Engine {
         slots: Slots,
         state: Arc<FlowState>,
     ) -> Self {
-        let runner = Runner {
+        let runner = Arc::new(Runner {
             runtime: tools.runtime.clone(),
             handler: Arc::clone(&tools.handler),
             timeout: plan.timeout,
             inbox: Arc::clone(&inbox),
-        };
+            numbers: Arc::clone(&state.numbers),
+            tracer: tools.tracer.clone(),
+        });
         // Different in every process, so that members do not retry in step.
         let draws = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
         Self {
@@ -162,6 +171,7 @@ impl Engine {
             starts: Vec::new(),
             draws,
             is_halted: false,
+            rhythm: Rhythm::default(),
         }
     }
 
@@ -215,6 +225,7 @@ impl Engine {
                     is_closing: false,
                     too_large: BTreeMap::new(),
                     unpublished: BTreeSet::new(),
+                    ages: Ages::default(),
                 };
                 self.lanes.insert(lane, held);
                 if self.is_halted {
@@ -279,9 +290,13 @@ impl Engine {
                 _ = catch_unwind(AssertUnwindSafe(|| self.tools.handler.resumed()));
                 self.set_stopped(None);
                 self.go_on(now);
+                self.tools.events.tell(&Event::Resumed);
             }
             Letter::Pause(is_paused) => {
-                self.state.is_paused.store(is_paused, Ordering::Relaxed);
+                let was_paused = self.state.is_paused.swap(is_paused, Ordering::Relaxed);
+                if is_paused && !was_paused {
+                    self.tools.events.tell(&Event::Paused);
+                }
                 if is_paused { self.halt(now) } else { self.go_on(now) }
             }
             Letter::End => return false,
@@ -370,6 +385,7 @@ impl Engine {
         let Some(held) = self.lanes.get_mut(&lane) else {
             return;
         };
+        held.ages.read(&messages);
         if held.is_cut_off {
             held.backlog.extend(messages);
             held.read_until = until.or(held.read_until);
@@ -385,7 +401,7 @@ impl Engine {
         let Some(held) = self.lanes.get_mut(&lane) else {
             return;
         };
-        let (plan, state, events) = (&self.plan, &self.state, &self.tools.events);
+        let (plan, events) = (&self.plan, &self.tools.events);
         let items = messages.into_iter().filter_map(|message| {
             if let Some(error) = message.error() {
                 events.tell(&Event::Unread {
@@ -397,7 +413,6 @@ impl Engine {
             }
             let (item, unreadable) = plan.item(role, message);
             if item.fate == Fate::Settle {
-                state.foreign.fetch_add(1, Ordering::Relaxed);
                 events.tell(&Event::Foreign(spot(&item.payload)));
             } else if let Some(header) = unreadable {
                 events.tell(&Event::Unreadable { spot: spot(&item.payload), header });
@@ -415,13 +430,14 @@ impl Engine {
         let Ran { lane, offset, outcome } = ran;
         let (failure, asked) = match outcome {
             Outcome::Done => {
-                self.state.succeeded.fetch_add(1, Ordering::Relaxed);
+                self.state.numbers.succeeded.add(1);
                 return self.feed(lane, |machine, slots| machine.succeeded(offset, now, slots));
             }
             Outcome::Failed(failure) => (failure, None),
             Outcome::Asked(failure, asked) => (failure, Some(asked)),
             Outcome::Held(failure, wait) => return self.hold(lane, offset, &failure, wait, now),
         };
+        self.state.numbers.run_failed();
         let role = self.role(lane);
         let Some(held) = self.lanes.get_mut(&lane) else {
             return;
@@ -439,14 +455,6 @@ impl Engine {
         let judge = Judge { plan: &self.plan, partitions: &*self.tools.partitions, now };
         let draw = Draw::Seed(self.draws);
         let judged = judge.failed(role, record, in_place, &failure, asked, draw);
-        match &judged.event {
-            Event::Retries { .. } => _ = self.state.retried.fetch_add(1, Ordering::Relaxed),
-            Event::DeadLettered { .. } => {
-                self.state.dead_lettered.fetch_add(1, Ordering::Relaxed);
-            }
-            Event::Dropped { .. } => _ = self.state.dropped.fetch_add(1, Ordering::Relaxed),
-            _ => {}
-        }
         self.tools.events.tell(&judged.event);
         let is_stop = judged.next == Next::Stop;
         held.machine.judged(offset, judged.next, now, &mut self.slots);
@@ -465,8 +473,9 @@ impl Engine {
             return;
         };
         (held.ticket, held.is_closing) = (ticket, true);
-        for offset in sent {
-            held.make_good(*offset, &self.state);
+        let is_recovered = sent.iter().any(|it| held.make_good(*it, &self.state));
+        if is_recovered {
+            self.tools.events.tell(&Event::Recovered);
         }
         self.feed(lane, |machine, slots| machine.close_transaction(sent, now, slots));
     }
@@ -476,6 +485,7 @@ impl Engine {
             return;
         };
         self.touched.insert(lane);
+        self.state.numbers.state_block_failures.add(1);
         if !held.machine.store_failed(id, now, &mut self.slots) {
             return;
         }
@@ -505,7 +515,7 @@ impl Engine {
             return;
         };
         let (spot, error) = (spot(record), describe(failure));
-        self.tools.events.tell(&Event::RunsAgain { spot, error, wait });
+        self.tools.events.tell(&Event::Held { spot, error, wait });
         held.machine.judged(offset, Next::RunAgain { wait, in_place }, now, &mut self.slots);
     }
 
@@ -517,7 +527,9 @@ impl Engine {
         self.touched.insert(lane);
         match result {
             Ok(()) => {
-                held.make_good(offset, &self.state);
+                if held.make_good(offset, &self.state) {
+                    self.tools.events.tell(&Event::Recovered);
+                }
                 held.machine.published(offset, now, &mut self.slots);
             }
             Err(Unpublished::Refused(error)) => self.not_published(lane, offset, error, now),
@@ -567,12 +579,7 @@ impl Engine {
             (1, Some(outgoing)) => Next::Publish(Arc::new(trimmed(&outgoing))),
             (2, _) => {
                 let letter = judge.dead_letter(role, &record, Reason::TooLarge);
-                self.state.dead_lettered.fetch_add(1, Ordering::Relaxed);
-                self.tools.events.tell(&Event::DeadLettered {
-                    spot: spot(&record),
-                    error: None,
-                    reason: Reason::TooLarge,
-                });
+                self.tools.events.tell(&judge.dead_lettered(role, &record, Reason::TooLarge));
                 Next::Publish(Arc::new(trimmed(&letter)))
             }
             _ => Next::Stop,
@@ -598,7 +605,10 @@ impl Engine {
         };
         self.touched.insert(lane);
         match result {
-            Ok(()) => held.machine.committed(now, &mut self.slots),
+            Ok(()) => {
+                self.state.numbers.commits.add(1);
+                held.machine.committed(now, &mut self.slots);
+            }
             Err(refusal) => {
                 if matches!(refusal, Refusal::TooLong) {
                     held.machine.shorten_metadata();
@@ -650,12 +660,47 @@ impl Engine {
             self.share_slots(now);
         }
         if !self.starts.is_empty() {
-            self.state.runs.fetch_add(self.starts.len() as u64, Ordering::Relaxed);
+            self.state.numbers.runs.add(self.starts.len() as u64);
             self.runner.start(&mut self.starts);
         }
         let held: usize = self.lanes.values().map(|it| it.machine.held().0).sum();
         self.state.held.store(held as u64, Ordering::Relaxed);
         self.state.running.store(self.slots.running() as u64, Ordering::Relaxed);
+        self.look_at_breaker();
+        if self.rhythm.is_time() {
+            self.take_census();
+        }
+    }
+
+    fn look_at_breaker(&mut self) {
+        let is_open = self.slots.is_open();
+        if self.state.is_open.load(Ordering::Relaxed) != is_open {
+            self.state.is_open.store(is_open, Ordering::Relaxed);
+            let event = if is_open { Event::BreakerOpened } else { Event::BreakerClosed };
+            self.tools.events.tell(&event);
+        }
+    }
+
+    /// Lets others see how the lanes are.
+    fn take_census(&mut self) {
+        let plan = &self.plan;
+        let all = self.lanes.values_mut().filter_map(|held| {
+            let stop = plan.stops.get(held.key.stop)?;
+            let counted = held.machine.census();
+            let backlog = held.backlog.len();
+            let read = counted.position + i64::from(backlog > 0);
+            Some(LaneCensus {
+                topic: Arc::clone(&stop.topic),
+                key: held.key,
+                role: stop.role,
+                group: held.group,
+                backlog,
+                oldest: held.ages.of(counted.commit_point, read),
+                counted,
+            })
+        });
+        let all = all.collect();
+        *self.state.census.lock().unwrap_or_else(PoisonError::into_inner) = all;
     }
 
     /// Slots that are free go to lanes with something ready, to each in turn.
@@ -730,15 +775,25 @@ impl Engine {
         };
         match action {
             Action::Run { offset, payload, in_place } => {
+                if role != Role::Source
+                    && in_place.runs == 0
+                    && let Some(due) =
+                        held.machine.due(offset).filter(|it| *it > Timestamp::default())
+                {
+                    self.state.numbers.lateness.note(1, now.since(due));
+                }
                 let context = self.plan.context(role, &payload, in_place);
                 self.starts.push(Start { lane, offset, record: payload, context });
             }
             Action::Publish { offset, payload, hop } => {
                 let judge = Judge { plan: &self.plan, partitions: &*self.tools.partitions, now };
-                if let redrive_core::lane::Hop::DeadLetter(reason) = hop {
-                    self.state.dead_lettered.fetch_add(1, Ordering::Relaxed);
-                    let event = Event::DeadLettered { spot: spot(&payload), error: None, reason };
-                    self.tools.events.tell(&event);
+                match hop {
+                    Hop::DeadLetter(reason) => {
+                        self.tools.events.tell(&judge.dead_lettered(role, &payload, reason));
+                    }
+                    Hop::Reappend => self.tools.events.tell(&Event::Reappended(spot(&payload))),
+                    Hop::Relay => self.state.numbers.relayed.add(1),
+                    Hop::Verdict(_) => {}
                 }
                 let outgoing = judge.hop(role, &payload, hop);
                 if let Some(link) = self.tools.groups.get(group).filter(|it| it.transactions) {
@@ -760,13 +815,16 @@ impl Engine {
                 ranges,
                 inbox: Arc::clone(&self.inbox),
             }),
-            Action::Store(block) => self.tools.state_topic.store(
-                &self.tools.publisher,
-                (topic, key.partition),
-                &block,
-                lane,
-                &self.inbox,
-            ),
+            Action::Store(block) => {
+                self.state.numbers.state_blocks.add(1);
+                self.tools.state_topic.store(
+                    &self.tools.publisher,
+                    (topic, key.partition),
+                    &block,
+                    lane,
+                    &self.inbox,
+                );
+            }
             Action::Delete(id) => {
                 self.tools.state_topic.delete(&self.tools.publisher, (topic, key.partition), id);
             }
@@ -826,12 +884,10 @@ impl Engine {
 }
 
 impl Held {
-    /// A record is no longer one that could not be published.
-    fn make_good(&mut self, offset: i64, state: &FlowState) {
+    /// A record is no longer one that could not be published. Returns whether it was the last of the flow's.
+    fn make_good(&mut self, offset: i64, state: &FlowState) -> bool {
         self.too_large.remove(&offset);
-        if self.unpublished.remove(&offset) {
-            state.unpublished.fetch_sub(1, Ordering::Relaxed);
-        }
+        self.unpublished.remove(&offset) && state.unpublished.fetch_sub(1, Ordering::Relaxed) == 1
     }
 
     /// Whether it wants more, and there is more.

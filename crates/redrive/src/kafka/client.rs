@@ -9,7 +9,7 @@ use rdkafka::consumer::ConsumerContext;
 use rdkafka::error::KafkaError;
 use rdkafka::types::RDKafkaErrorCode;
 
-use crate::event::{Event, Events};
+use crate::event::{Event, Events, Level};
 
 /// The properties of all clients, as the config has them.
 #[derive(Clone)]
@@ -184,13 +184,14 @@ impl ClientContext for Told {
         if fac == "CONFWARN" || fac == "FAIL" {
             return;
         }
-        match level {
+        let level = match level {
             RDKafkaLogLevel::Emerg
             | RDKafkaLogLevel::Alert
             | RDKafkaLogLevel::Critical
             | RDKafkaLogLevel::Error
-            | RDKafkaLogLevel::Warning => tracing::warn!(target: "librdkafka", "{fac}: {message}"),
-            _ => tracing::debug!(target: "librdkafka", "{fac}: {message}"),
-        }
+            | RDKafkaLogLevel::Warning => Level::Warning,
+            _ => Level::Debug,
+        };
+        self.events.journal().write_client(level, fac, message);
     }
 }

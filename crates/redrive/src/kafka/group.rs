@@ -4,7 +4,7 @@
 //! lanes; when they are taken away it lets the lanes drain, within a limit, before it gives them back.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -21,6 +21,7 @@ use redrive_core::lane::{Assigned, Lane, LaneConfig};
 use super::begin::{self, Begin};
 use super::client::{Properties, Told};
 use super::commit::Commits;
+use super::ends::Ends;
 use super::message::Message;
 use super::offsets;
 use super::queue::Queue;
@@ -30,6 +31,7 @@ use crate::clock;
 use crate::config::Start;
 use crate::engine::inbox::{Inbox, LaneKey, Latch, Letter, Read};
 use crate::event::{Event, Events};
+use crate::numbers::monotonic;
 use crate::record::Record;
 
 /// How long the brokers may take to answer when partitions are assigned.
@@ -40,6 +42,10 @@ const WAIT: Duration = Duration::from_millis(20);
 const OPEN_AGAIN: Duration = Duration::from_secs(1);
 /// How long lanes may take beyond their limit to say that they have ended.
 const GRACE: Duration = Duration::from_secs(1);
+/// How long a member may go without a poll before it is said to stand still, beside what is known to take long.
+const STILL: Duration = Duration::from_secs(30);
+/// How long a commit that is under way may take.
+const COMMIT: Duration = Duration::from_secs(60);
 /// How often lanes are told how far everything was read, behind the last record too.
 const PASS_EVERY: Duration = Duration::from_millis(500);
 
@@ -59,6 +65,8 @@ pub(crate) struct Subscribed {
     pub(crate) lanes: LaneConfig,
     /// Where the group begins, if it has committed nothing.
     pub(crate) start: Start,
+    /// What is told of its partitions.
+    pub(crate) events: Events,
 }
 
 /// How a member is set up.
@@ -78,8 +86,14 @@ pub(crate) struct GroupPlan {
 /// What others see of a member.
 #[derive(Default)]
 pub(crate) struct Pulse {
-    /// When it polled last, in milliseconds.
-    pub(crate) polled_at: AtomicI64,
+    /// The group.
+    pub(crate) group: String,
+    /// Until when it need not poll again, in milliseconds of a clock that never jumps.
+    alive_until: AtomicU64,
+    /// How often partitions were assigned or taken away.
+    pub(crate) rebalances: AtomicU64,
+    /// Where the logs of its partitions end.
+    pub(crate) ends: Ends,
     /// Whether it was assigned anything yet, be it nothing.
     pub(crate) is_joined: AtomicBool,
     /// How many partitions it has.
@@ -89,6 +103,25 @@ pub(crate) struct Pulse {
     pub(crate) fatal: OnceLock<String>,
     /// Whether the group has cast it out for good: nothing that it commits will be accepted.
     pub(crate) is_cast_out: AtomicBool,
+}
+
+impl Pulse {
+    /// It polls.
+    fn beat(&self) {
+        self.may_take(Duration::ZERO);
+    }
+
+    /// What it does next may take so long, and it does not stand still for that.
+    fn may_take(&self, limit: Duration) {
+        let until = u64::try_from((monotonic() + limit + STILL).as_millis()).unwrap_or(u64::MAX);
+        self.alive_until.store(until, Ordering::Relaxed);
+    }
+
+    /// Whether the thread that polls stands still, for a time that nothing explains.
+    pub(crate) fn stands_still(&self) -> bool {
+        let now = u64::try_from(monotonic().as_millis()).unwrap_or(u64::MAX);
+        !self.is_stopping.load(Ordering::Acquire) && self.alive_until.load(Ordering::Relaxed) < now
+    }
 }
 
 /// The member, as librdkafka calls it back.
@@ -137,6 +170,7 @@ impl ConsumerContext for Member {
         list: &mut TopicPartitionList,
     ) {
         self.generation.fetch_add(1, Ordering::Relaxed);
+        self.pulse.rebalances.fetch_add(1, Ordering::Relaxed);
         let partitions = self.known(list);
         match error {
             RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS => {
@@ -161,6 +195,11 @@ impl Member {
 
     fn subscribed(&self, topic: &str) -> Option<&Subscribed> {
         self.plan.topics.iter().find(|it| *it.topic == *topic)
+    }
+
+    /// Tells what happened to a partition of this topic.
+    fn tell(&self, topic: &str, event: &Event) {
+        self.subscribed(topic).map_or(&self.events, |it| &it.events).tell(event);
     }
 
     fn known(&self, list: &TopicPartitionList) -> Vec<Partition> {
@@ -188,7 +227,8 @@ impl Member {
             Ok(opened) => opened,
             Err(error) => {
                 if let Some((topic, partition)) = wanted.first().cloned() {
-                    self.events.tell(&Event::Unread { topic, partition, error: error.to_string() });
+                    let (whose, error) = (Arc::clone(&topic), error.to_string());
+                    self.tell(&whose, &Event::Unread { topic, partition, error });
                 }
                 Vec::new()
             }
@@ -238,6 +278,8 @@ impl Member {
             return Ok(Vec::new());
         }
         let names: Vec<_> = wanted.iter().map(|it| (&*it.0, it.1)).collect();
+        self.pulse
+            .may_take(ANSWER + offsets::watermarks_take(names.len(), ANSWER) + state::LIMIT * 2);
         let committed = self.begin(consumer, offsets::committed(consumer, &names, ANSWER)?)?;
         let watermarks = offsets::watermarks(consumer, &names, ANSWER);
         let blocks = self.state_topic.read(&names)?;
@@ -255,11 +297,11 @@ impl Member {
                             .map(|it| (at.clone(), it)),
                     );
                 }
-                Err(error) => self.events.tell(&Event::Unread {
-                    topic: Arc::clone(&at.0),
-                    partition: at.1,
-                    error: error.to_string(),
-                }),
+                Err(error) => {
+                    let (topic, partition) = (Arc::clone(&at.0), at.1);
+                    let error = error.to_string();
+                    subscribed.events.tell(&Event::Unread { topic, partition, error });
+                }
             }
         }
         Ok(opened)
@@ -348,7 +390,8 @@ impl Member {
         let is_beyond = |it: &i64| *it > log_end;
         if let Some(position) = committed.offset.filter(is_beyond) {
             let (topic, partition) = (Arc::clone(&at.0), at.1);
-            self.events.tell(&Event::Truncated { topic, partition, position, end: log_end });
+            let event = Event::Truncated { topic, partition, position, end: log_end };
+            subscribed.events.tell(&event);
         }
         let committed = committed.offset.filter(|it| !is_beyond(it));
         let assigned = Assigned { committed, metadata, log_start, log_end, start: log_start };
@@ -374,7 +417,7 @@ impl Member {
         let key = LaneKey { stop: subscribed.stop, partition: at.1 };
         self.commits.own(lane.number, Arc::clone(&at.0), at.1, Arc::clone(&lane.inbox));
         lane.inbox.send(Letter::Open { lane: lane.number, key, group: self.plan.index, machine });
-        self.events.tell(&Event::Assigned {
+        subscribed.events.tell(&Event::Assigned {
             topic: Arc::clone(&at.0),
             partition: at.1,
             position: lane.position,
@@ -389,16 +432,19 @@ impl Member {
             return;
         };
         let (topic, partition) = (Arc::clone(&at.0), at.1);
+        self.pulse.may_take(ANSWER);
         let marks = match consumer.fetch_watermarks(&topic, partition, ANSWER) {
             Ok(marks) => marks,
             Err(error) => {
-                self.events.tell(&Event::Unread { topic, partition, error: error.to_string() });
+                let error = error.to_string();
+                self.tell(&at.0, &Event::Unread { topic, partition, error });
                 return;
             }
         };
         let next = next.unwrap_or(lane.position);
         if next > marks.1 {
             self.commits.forget(&[lane.number]);
+            self.pulse.ends.forget(&topic, partition);
             lane.inbox.send(Letter::Lose { lanes: vec![lane.number] });
             let mut held = self.held();
             held.lanes.remove(at);
@@ -415,13 +461,13 @@ impl Member {
         }
         if next < marks.0 {
             let offsets = next..marks.0;
-            self.events.tell(&Event::Lost { topic: Arc::clone(&topic), partition, offsets });
+            self.tell(&at.0, &Event::Lost { topic: Arc::clone(&topic), partition, offsets });
             let until = Some(marks.0);
             lane.inbox.read(Read { lane: lane.number, messages: Vec::new(), until });
         }
         let from = Offset::Offset(next.max(marks.0));
         if let Err(error) = consumer.seek(&topic, partition, from, Duration::ZERO) {
-            self.events.tell(&Event::Unread { topic, partition, error: error.to_string() });
+            self.tell(&at.0, &Event::Unread { topic, partition, error: error.to_string() });
         }
     }
 
@@ -435,12 +481,14 @@ impl Member {
         }
         drop(held);
         let numbers: Vec<_> = gone.iter().map(|it| it.number).collect();
+        self.pulse.may_take(COMMIT);
         if is_lost {
             self.commits.forget(&numbers);
         } else {
             let is_stopping = self.pulse.is_stopping.load(Ordering::Acquire);
             let limit = if is_stopping { self.plan.shutdown_limit } else { self.plan.revoke_limit };
             let latch = Latch::of(gone.len());
+            self.pulse.may_take(limit + GRACE + COMMIT);
             each_inbox(&gone, |inbox, lanes| {
                 inbox.send(Letter::Drain { lanes, limit, latch: latch.clone() });
             });
@@ -465,7 +513,9 @@ impl Member {
         }
         for (topic, partition) in partitions {
             let (topic, partition) = (Arc::clone(topic), *partition);
-            self.events.tell(&Event::Revoked { topic, partition, is_lost });
+            self.pulse.ends.forget(&topic, partition);
+            let whose = Arc::clone(&topic);
+            self.tell(&whose, &Event::Revoked { topic, partition, is_lost });
         }
     }
 }
@@ -500,8 +550,11 @@ impl Group {
         events: Events,
         state_topic: Arc<StateTopic>,
     ) -> KafkaResult<Self> {
-        let (commits, pulse) = (Arc::<Commits>::default(), Arc::<Pulse>::default());
-        pulse.polled_at.store(clock::now().as_millis(), Ordering::Relaxed);
+        let (commits, pulse) = (
+            Arc::<Commits>::default(),
+            Arc::new(Pulse { group: plan.group.clone(), ..Pulse::default() }),
+        );
+        pulse.beat();
         let config = properties.member(&plan.group);
         let member = Member {
             plan,
@@ -581,7 +634,7 @@ fn poll(consumer: &BaseConsumer<Member>, queue: &Queue, pulse: &Pulse) {
     let (mut opened_at, mut passed_at) = (Instant::now(), Instant::now());
     let mut is_leaving = None;
     loop {
-        pulse.polled_at.store(clock::now().as_millis(), Ordering::Relaxed);
+        pulse.beat();
         serve(consumer);
         queue.read(WAIT, &mut messages);
         router.route(member, messages.drain(..));
@@ -591,6 +644,11 @@ fn poll(consumer: &BaseConsumer<Member>, queue: &Queue, pulse: &Pulse) {
         if passed_at.elapsed() >= PASS_EVERY {
             passed_at = Instant::now();
             router.pass(member, consumer);
+            for (topic, partition) in member.held().lanes.keys() {
+                if let Some(end) = offsets::known_end(consumer, topic, *partition) {
+                    pulse.ends.note(topic, *partition, end);
+                }
+            }
         }
         if opened_at.elapsed() >= OPEN_AGAIN {
             opened_at = Instant::now();
@@ -763,4 +821,34 @@ fn end(consumer: Arc<BaseConsumer<Member>>, queue: Arc<Queue>) {
 fn leave(consumer: &BaseConsumer<Member>) {
     // SAFETY: the client is alive, and a consumer that is closed may still be looked at.
     unsafe { sys::rd_kafka_consumer_close(consumer.client().native_ptr()) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_stands_still_when_its_time_is_over_unless_it_ends() {
+        let pulse = Pulse::default();
+        pulse.beat();
+        assert!(!pulse.stands_still());
+        pulse.alive_until.store(0, Ordering::Relaxed);
+        while monotonic() < Duration::from_millis(2) {
+            thread::yield_now();
+        }
+        assert!(pulse.stands_still());
+        pulse.is_stopping.store(true, Ordering::Release);
+        assert!(!pulse.stands_still());
+    }
+
+    #[test]
+    fn what_takes_long_by_design_is_no_standing_still() {
+        let pulse = Pulse::default();
+        pulse.may_take(Duration::from_secs(60));
+        let until = pulse.alive_until.load(Ordering::Relaxed);
+        assert!(u128::from(until) >= (monotonic() + Duration::from_secs(60)).as_millis());
+        // And it counts from then on as before.
+        pulse.beat();
+        assert!(pulse.alive_until.load(Ordering::Relaxed) < until);
+    }
 }

@@ -6,6 +6,7 @@
 pub(crate) mod begin;
 pub(crate) mod client;
 pub(crate) mod commit;
+pub(crate) mod ends;
 pub(crate) mod group;
 pub(crate) mod message;
 pub(crate) mod offsets;

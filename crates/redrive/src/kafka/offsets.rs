@@ -155,6 +155,33 @@ pub(crate) fn watermarks<C: ConsumerContext>(
     })
 }
 
+/// How long that may take at the most.
+pub(crate) fn watermarks_take(partitions: usize, limit: Duration) -> Duration {
+    limit.saturating_mul(u32::try_from(partitions.div_ceil(AT_ONCE)).unwrap_or(u32::MAX))
+}
+
+/// The offset behind the last record of a partition, as far as the consumer knows by what it fetched last. Nobody is asked.
+pub(crate) fn known_end<C: ConsumerContext>(
+    consumer: &BaseConsumer<C>,
+    topic: &str,
+    partition: i32,
+) -> Option<i64> {
+    let topic = CString::new(topic).ok()?;
+    let (mut low, mut high) = (-1, -1);
+    // SAFETY: the client is alive, the name is a C string, and both numbers are ours.
+    let error = unsafe {
+        sys::rd_kafka_get_watermark_offsets(
+            consumer.client().native_ptr(),
+            topic.as_ptr(),
+            partition,
+            &raw mut low,
+            &raw mut high,
+        )
+    };
+    let is_known = error == sys::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR && high >= 0;
+    is_known.then_some(high)
+}
+
 /// A list of partitions with where to read them from.
 pub(crate) fn at_offsets<'a>(
     partitions: impl IntoIterator<Item = (&'a str, i32, i64)>,

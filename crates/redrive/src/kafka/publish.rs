@@ -180,6 +180,11 @@ impl Publisher {
         self.producer.client().fetch_cluster_id(limit)
     }
 
+    /// The offset behind the last record of a partition, if the brokers answer within the limit.
+    pub(crate) fn log_end(&self, topic: &str, partition: i32, limit: Duration) -> Option<i64> {
+        Some(self.producer.client().fetch_watermarks(topic, partition, limit).ok()?.1)
+    }
+
     /// Waits until nothing is on its way any more.
     pub(crate) fn flush(&self, limit: Duration) -> KafkaResult<()> {
         self.producer.flush(limit)

@@ -22,7 +22,7 @@ use crate::engine::inbox::{Inbox, Letter};
 pub(crate) type Blocks = BTreeMap<BlockId, Vec<u8>>;
 
 /// How long the topic may take to be read.
-const LIMIT: Duration = Duration::from_secs(20);
+pub(super) const LIMIT: Duration = Duration::from_secs(20);
 
 pub(crate) struct StateTopic {
     topic: Arc<str>,

@@ -5,6 +5,7 @@
 
 mod hostile;
 mod http;
+mod observing;
 mod problems;
 mod running;
 mod sample;
