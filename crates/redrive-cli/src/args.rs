@@ -217,6 +217,27 @@ pub struct RunArgs {
     /// Make topics that are missing, but for the source topics
     #[arg(long)]
     pub create_topics: bool,
+
+    /// How the log is written, whatever the config says
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub log_format: Option<LogFormat>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum LogFormat {
+    /// For people
+    Text,
+    /// For programs, one object a line
+    Json,
+}
+
+impl From<LogFormat> for redrive::config::LogFormat {
+    fn from(format: LogFormat) -> Self {
+        match format {
+            LogFormat::Text => Self::Text,
+            LogFormat::Json => Self::Json,
+        }
+    }
 }
 
 #[derive(Args, Debug)]

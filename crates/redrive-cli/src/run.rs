@@ -1,11 +1,13 @@
 //! `redrive run`: the flows of a config, each in front of its service.
 
-use std::io::IsTerminal;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use redrive::config::{Config, FlowConfig, Handler, LoadError, Problem, Severity, format_duration};
+use redrive::config::{
+    Config, FlowConfig, Handler, LoadError, Log, LogFormat, Problem, Severity, format_duration,
+};
 use redrive::{Consumer, ConsumerHandle, RunError};
+use redrive_admin::otlp::Exporter;
 use redrive_http::HttpHandler;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -46,7 +48,19 @@ pub fn run(args: &RunArgs) -> anyhow::Result<Exit> {
         output::tell(&output::problems(&name, &problems));
         return Ok(Exit::Problems);
     }
-    set_up_logs();
+    let log =
+        Log { format: args.log_format.map_or(config.log.format, LogFormat::from), ..config.log };
+    redrive_admin::log::init(log)?;
+    let exporter = config.otlp.as_ref().map(Exporter::start).transpose()?;
+    if let Some(exporter) = &exporter {
+        consumer = consumer.with_tracer(exporter.tracer());
+    }
+    // Before the brokers are there, so that somebody can ask what is waited for.
+    let admin = config.admin.as_ref().map(|it| redrive_admin::serve(it, consumer.handle()));
+    let admin = admin.transpose()?;
+    if let Some(admin) = &admin {
+        tracing::info!("health and metrics are at http://{}", admin.address());
+    }
     for flow in config.flows.iter().filter(|it| is_run(it)) {
         if let Some(Handler::Http(service)) = &flow.handler {
             let (topic, url) = (flow.flow.source(), service.shown_url());
@@ -130,16 +144,4 @@ async fn next((terminate, interrupt): &mut (Signal, Signal)) {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
-}
-
-/// Lines on standard error; `RUST_LOG` says which.
-fn set_up_logs() {
-    let filter = tracing_subscriber::EnvFilter::try_from_default_env();
-    let filter = filter.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    // Somebody else may have set it up: a test, for one.
-    _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .try_init();
 }
