@@ -27,6 +27,8 @@ const STYLES: Styles = Styles::styled()
     disable_help_subcommand = true,
     after_help = "\
 Examples:
+  redrive run -c orders.yaml
+        Consume, and push each record to the service that the config names.
   redrive check -c orders.yaml
         Is the config right? All problems at once, each with its place and its cure.
   redrive plan -c orders.yaml --failure status=503
@@ -37,7 +39,8 @@ Examples:
 Exit codes:
   0  fine (there may be warnings)
   1  the config has problems
-  2  wrong use: an unreadable file, a missing or unknown topic, a bad option"
+  2  wrong use: an unreadable file, a missing or unknown topic, a bad option
+  3  running ended by itself: topics are missing, the brokers refuse, a flow stopped with `exit: true`"
 )]
 pub struct Cli {
     #[command(subcommand)]
@@ -46,6 +49,20 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Consume the flows of a config and push each record to its service
+    #[command(after_help = "\
+Each record is sent as a POST request to the flow's `handler`; docs/http.md tells all about it.
+SIGTERM and SIGINT let what is under way end, within `drain.shutdown`; a second one ends the
+process at once, and what was under way runs again at the next start.
+
+Examples:
+  redrive run -c orders.yaml
+  redrive run -c orders.yaml --create-topics
+  RUST_LOG=redrive=debug redrive run -c orders.yaml
+
+Exit codes: 0 told to stop, 1 the config has problems, 2 wrong use, 3 it could not go on.")]
+    Run(RunArgs),
+
     /// Check a config and list all its problems
     #[command(after_help = "\
 Examples:
@@ -159,6 +176,44 @@ pub struct ConfigArgs {
     /// The flow's source topic. Another library's settings name none, so there it is needed
     #[arg(long, value_name = "TOPIC")]
     pub topic: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub struct RunArgs {
+    /// The config, YAML or JSON; `-` reads it from standard input
+    #[arg(
+        short,
+        long,
+        value_name = "FILE",
+        default_value = "redrive.yaml",
+        env = "REDRIVE_CONFIG"
+    )]
+    pub config: PathBuf,
+
+    /// Make topics that are missing, but for the source topics
+    #[arg(long)]
+    pub create_topics: bool,
+
+    /// How the log is written [default: the config's `log.format`, else text]
+    #[arg(long, value_enum)]
+    pub log_format: Option<LogFormat>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people
+    Text,
+    /// An object for each line
+    Json,
+}
+
+impl From<LogFormat> for redrive::config::LogFormat {
+    fn from(format: LogFormat) -> Self {
+        match format {
+            LogFormat::Text => Self::Text,
+            LogFormat::Json => Self::Json,
+        }
+    }
 }
 
 #[derive(Args, Debug)]

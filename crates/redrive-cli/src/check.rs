@@ -79,7 +79,7 @@ fn summary(file: &str, config: &Config, loaded: &Loaded) -> String {
 }
 
 /// What planning does without and running does not.
-fn needed_to_run(config: &Config) -> Vec<String> {
+pub fn needed_to_run(config: &Config) -> Vec<String> {
     let mut needed = Vec::new();
     if config.kafka.is_none() {
         needed.push("`kafka`".to_owned());

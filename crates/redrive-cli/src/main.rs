@@ -8,6 +8,7 @@ mod generate;
 mod input;
 mod output;
 mod plan;
+mod run;
 
 use std::process::ExitCode;
 
@@ -19,6 +20,7 @@ use crate::output::Exit;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match &cli.command {
+        Command::Run(args) => run::run(args),
         Command::Check(args) => check::run(args),
         Command::Plan(args) => plan::run(args),
         Command::Convert(args) => convert::run(args),

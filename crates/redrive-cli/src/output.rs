@@ -14,6 +14,8 @@ pub enum Exit {
     Fine = 0,
     Problems = 1,
     WrongUse = 2,
+    /// It could not go on.
+    Failed = 3,
 }
 
 impl From<Exit> for ExitCode {

@@ -7,8 +7,18 @@ mod common;
 
 use common::redrive;
 
-const COMMANDS: [&str; 9] =
-    ["check", "plan", "convert", "status", "pause", "resume", "schema", "completions", "man"];
+const COMMANDS: [&str; 10] = [
+    "run",
+    "check",
+    "plan",
+    "convert",
+    "status",
+    "pause",
+    "resume",
+    "schema",
+    "completions",
+    "man",
+];
 
 fn help(args: &[&str]) -> String {
     let output = redrive(args).env("COLUMNS", "100").output().unwrap();

@@ -35,12 +35,16 @@ pub enum Mutation {
     IgnorePublishFailure,
     /// What an old ticket did not bring counts as gone, though it was asked for again since.
     TrustOldTickets,
+    /// What was part of a transaction that was aborted stays settled.
+    KeepAborted,
+    /// A transaction ends with a commit that was built before its hops.
+    CommitWithoutHops,
 }
 
 #[cfg(feature = "mutations")]
 impl Mutation {
     /// All of them.
-    pub const ALL: [Mutation; 15] = [
+    pub const ALL: [Mutation; 17] = [
         Mutation::SettleBeforePublished,
         Mutation::RunEarly,
         Mutation::ForgetRunning,
@@ -56,6 +60,8 @@ impl Mutation {
         Mutation::TrustTheClock,
         Mutation::IgnorePublishFailure,
         Mutation::TrustOldTickets,
+        Mutation::KeepAborted,
+        Mutation::CommitWithoutHops,
     ];
 }
 

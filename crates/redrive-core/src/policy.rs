@@ -244,6 +244,23 @@ impl Identifier {
         }
     }
 
+    /// Whether it could be this name for some failure, as far as that can be said: not of one that is named after the error's
+    /// type, or by a function.
+    pub(crate) fn may_be(&self, name: &str) -> bool {
+        match &self.0 {
+            Naming::Fixed(fixed) => Self::cut(fixed) == name,
+            Naming::Template(pieces) => {
+                let text = |it: Option<&Piece>| match it {
+                    Some(Piece::Text(text)) => text.clone(),
+                    _ => String::new(),
+                };
+                let (first, last) = (text(pieces.first()), text(pieces.last()));
+                name.starts_with(&first) && (name.ends_with(&last) || name.len() == Self::MAX_BYTES)
+            }
+            Naming::ErrorType | Naming::Function(_) => false,
+        }
+    }
+
     fn fill(pieces: &[Piece], failure: &Failure) -> String {
         let mut name = String::with_capacity(Self::MAX_BYTES);
         for piece in pieces {

@@ -13,7 +13,7 @@ use crate::backoff::{Backoff, Draw, ExponentialRandom};
 use crate::failure::Failure;
 use crate::flow::Flow;
 use crate::policy::{Policy, Then};
-use crate::rule::RecordView;
+use crate::rule::{RecordView, Rule};
 use crate::state::RetryState;
 use crate::time::{MAX_DELAY, Timestamp, bounded};
 
@@ -60,6 +60,8 @@ impl<'a> From<&'a Failure> for Incident<'a> {
 pub enum Ask {
     /// Run it again at this time.
     RetryAt(Timestamp),
+    /// Run it again as its policy says; where that does not retry, as the flow's default says.
+    Retry,
     /// Send it to the dead-letter topic.
     DeadLetter,
     /// Settle it and count it.
@@ -218,8 +220,9 @@ impl Flow {
         now: Timestamp,
         draw: Draw,
     ) -> Verdict<'a> {
+        let is_retry_asked = incident.asked == Some(Ask::Retry);
         let retry_at = match incident.asked {
-            None => None,
+            None | Some(Ask::Retry) => None,
             Some(Ask::RetryAt(at)) => Some(at),
             Some(Ask::DeadLetter) => {
                 return self.end_unruled(delivery, now, Then::DeadLetter, Reason::Handler);
@@ -230,15 +233,47 @@ impl Flow {
             }
         };
         let found = self.rules().find(&delivery.record, incident.failure).or(incident.provided);
-        let policy = match found {
+        let is_retryable = is_retry_asked || retry_at.is_some() || incident.failure.is_retryable();
+        let policy = match found.filter(|it| !is_retry_asked || !it.is_no_retry()) {
             Some(policy) => policy,
-            None if retry_at.is_some() || incident.failure.is_retryable() => self.default_policy(),
+            None if is_retryable => self.default_policy(),
             None => {
                 return self.end_unruled(delivery, now, Then::DeadLetter, Reason::NotRetryable);
             }
         };
         Case { flow: self, delivery: *delivery, failure: incident.failure, policy, retry_at, now }
             .decide(draw)
+    }
+
+    /// Whether another failure would be the record's end, as far as that can be known before it happens: if it gets the
+    /// same policy as the last one. Of a record that was not published yet, nobody knows which one that is: there it is the
+    /// last chance if no policy would retry it.
+    ///
+    /// A failure that gets another policy may be retried all the same, and one that is not retryable ends a record at any
+    /// time.
+    pub fn is_last_chance(&self, delivery: &Delivery<'_>, now: Timestamp) -> bool {
+        let failure = Failure::default();
+        let known = delivery.state.policy.as_deref();
+        let policies = || self.rules().iter().map(Rule::policy).chain([self.default_policy()]);
+        let is_meant = |it: &&Policy| known.is_none_or(|name| it.id.may_be(name));
+        let is_end = |policy: &Policy| {
+            let case = Case {
+                flow: self,
+                delivery: *delivery,
+                failure: &failure,
+                policy,
+                retry_at: None,
+                now,
+            };
+            let id = known.map_or_else(|| policy.id.resolve(&failure), Cow::Borrowed);
+            case.in_place_wait(&id, Draw::Lowest).is_none()
+                && case.route(&id, Draw::Lowest).is_err()
+        };
+        if policies().any(|it| is_meant(&it)) {
+            policies().filter(is_meant).all(is_end)
+        } else {
+            is_end(self.default_policy())
+        }
     }
 
     /// The end of a record that no policy decided about.

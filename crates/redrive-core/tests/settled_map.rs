@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a map that cannot be read fails the test")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use redrive_core::Timestamp;
@@ -83,6 +83,11 @@ enum Step {
         at_most: i64,
     },
     Commit,
+    /// Some of the pending records settle for now, the mark moves on, and the commit is not accepted.
+    Abort {
+        sent: Vec<prop::sample::Index>,
+        at_most: i64,
+    },
     Restart,
 }
 
@@ -94,6 +99,8 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (prop::collection::vec(any::<prop::sample::Index>(), 0..4), 0..60i64)
             .prop_map(|(running, at_most)| Step::Advance { running, at_most }),
         2 => Just(Step::Commit),
+        2 => (prop::collection::vec(any::<prop::sample::Index>(), 0..4), 0..60i64)
+            .prop_map(|(sent, at_most)| Step::Abort { sent, at_most }),
         1 => Just(Step::Restart),
     ]
 }
@@ -142,6 +149,30 @@ fn play(steps: Vec<Step>, max_chars: usize) {
                 assert_eq!(commit.offset, model.pending().first().copied().unwrap_or(model.end));
                 model.store(&mut progress, &commit);
                 model.check(&model.read(&commit).unwrap(), commit.high);
+            }
+            Step::Abort { sent, at_most } => {
+                let pending = model.pending();
+                let sent: BTreeSet<_> = sent
+                    .iter()
+                    .filter(|_| !pending.is_empty())
+                    .map(|it| *it.get(&pending))
+                    .collect();
+                for offset in &sent {
+                    progress.settle_for_now(*offset, model.due(*offset));
+                }
+                let waiting = pending.iter().filter(|it| !sent.contains(it));
+                let limit = Mark { due: at(at_most), offset: 0 };
+                let to = waiting.filter_map(|it| model.mark(*it)).fold(limit, Mark::min);
+                progress.advance(to, sent.iter().filter_map(|it| model.mark(*it)));
+                let commit = progress.commit(None, CLUSTER, max_chars);
+                for Block { id, bytes } in &commit.to_store {
+                    model.blocks.insert(*id, bytes.clone());
+                    progress.stored(*id);
+                }
+                sent.iter().for_each(|it| _ = model.settled.insert(*it, true));
+                model.check(&model.read(&commit).unwrap(), commit.high);
+                sent.iter().for_each(|it| _ = model.settled.insert(*it, false));
+                progress.take_back();
             }
             Step::Restart => {
                 let commit = progress.commit(None, CLUSTER, max_chars);

@@ -49,6 +49,8 @@ impl Ledger {
 pub struct Life {
     /// How often a run of each attempt began.
     pub starts: BTreeMap<u64, u64>,
+    /// When the first run began.
+    pub first: Option<i64>,
     /// How often it was done.
     pub done: u64,
     /// How many milliseconds before its time it ran, at the worst.
@@ -82,6 +84,7 @@ pub fn read(directory: &Path) -> Result<BTreeMap<u64, Life>> {
             match (words.first().copied(), number(3), number(4)) {
                 (Some("start"), Some(due), Some(at)) => {
                     *life.starts.entry(attempt).or_default() += 1;
+                    life.first = Some(life.first.map_or(at, |it| it.min(at)));
                     life.early = life.early.max(due - at);
                     if due > 0 {
                         life.late.push(at - due);

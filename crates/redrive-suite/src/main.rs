@@ -19,7 +19,7 @@ struct Args {
 
 #[derive(Subcommand)]
 enum What {
-    /// Runs all scenarios so many times, and prints what was lost, early and run twice. Exits non-zero if a promise broke.
+    /// Runs all scenarios so many times, and prints what was lost, early, out of order and run twice. Exits non-zero if a promise broke.
     Run {
         /// How often.
         #[arg(long, default_value_t = 1)]
@@ -101,5 +101,5 @@ async fn one(scenario: &Scenario, seed: u64) -> Result<bool> {
         scenario.run(&Broker::from_env()?, &program, seed, |ended| bar.set_position(ended)).await?;
     bar.finish_and_clear();
     println!("{:20} seed {seed}: {report}", scenario.name);
-    Ok(report.is_kept())
+    Ok(report.is_kept() && scenario.is_once(&report))
 }

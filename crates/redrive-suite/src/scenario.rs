@@ -38,7 +38,7 @@ pub struct Scenario {
     pub members: usize,
     /// What is done to them.
     pub treatment: Treatment,
-    /// More properties of librdkafka, as YAML lines.
+    /// More properties of librdkafka, and what else the config has, as YAML lines.
     pub kafka: &'static str,
     /// The flow's `retry`, its policies and default, as YAML.
     pub retry: &'static str,
@@ -62,12 +62,23 @@ pub const TIERS: &str = "
     default: { delayed: {} }
 ";
 
+/// One record after the other in each partition.
+pub const ORDERED: &str = "
+    ordering: partition
+    retry: { strategy: single, topics: [{ topic: TOPIC.retry }] }
+    default: { delayed: { backoff: { fixed: 200ms } } }
+";
+
 /// Members of the classic protocol that notice soon when one is gone.
 const CLASSIC: &str = "  session.timeout.ms: 6000\n  heartbeat.interval.ms: 500\n";
 /// The same, with all partitions taken away at each rebalance.
 const EAGER: &str = "  session.timeout.ms: 6000\n  heartbeat.interval.ms: 500\n  partition.assignment.strategy: range\n";
 /// Members of the newer protocol.
 const NEW_PROTOCOL: &str = "  group.protocol: consumer\n";
+/// Both, with hops and commits in one transaction.
+const EXACTLY_ONCE: &str =
+    "  session.timeout.ms: 6000\n  heartbeat.interval.ms: 500\nexactly_once: true\n";
+const EXACTLY_ONCE_848: &str = "  group.protocol: consumer\nexactly_once: true\n";
 
 impl Default for Scenario {
     fn default() -> Self {
@@ -97,6 +108,9 @@ pub fn all() -> Vec<Scenario> {
         Scenario { kafka: NEW_PROTOCOL, ..one("rebalances-848", Treatment::Rebalances) },
         Scenario { retry: TIERS, ..one("kill", Treatment::Kills(3)) },
         Scenario { kafka: NEW_PROTOCOL, ..one("kill-848", Treatment::Kills(2)) },
+        Scenario { retry: ORDERED, ..one("ordered", Treatment::RollingRestart) },
+        Scenario { kafka: EXACTLY_ONCE, retry: TIERS, ..one("exactly-once", Treatment::Kills(3)) },
+        Scenario { kafka: EXACTLY_ONCE_848, ..one("exactly-once-848", Treatment::Rebalances) },
     ]
 }
 
@@ -115,8 +129,12 @@ pub struct Report {
     pub early: u64,
     /// How many ran more than once for the same attempt.
     pub run_twice: u64,
+    /// How many ran before one that was produced before them to the same partition, where that is not to be.
+    pub out_of_order: u64,
     /// How many dead letters are there twice.
     pub dead_twice: u64,
+    /// How many copies in retry topics are there twice.
+    pub hop_twice: u64,
     /// How late retries ran, in milliseconds: half of them, all but one in a hundred, and the latest.
     pub late: (i64, i64, i64),
     /// How many partitions were lost to somebody else before anything could be committed.
@@ -126,6 +144,7 @@ pub struct Report {
 }
 
 const PARTITIONS: i32 = 6;
+const KEYS: u64 = 97;
 
 /// The members of a group, and where they write.
 struct Members<'a> {
@@ -235,7 +254,7 @@ impl Scenario {
         let tasks: Vec<_> =
             (0..self.records).map(|id| Task::random(id, self.failing, &mut rng)).collect();
         let values: Vec<_> =
-            tasks.iter().map(|it| (format!("k{}", it.id % 97), it.to_value())).collect();
+            tasks.iter().map(|it| (format!("k{}", it.id % KEYS), it.to_value())).collect();
         // Some are there before the members are, and some come while they work.
         let (first, rest) = values.split_at(values.len() / 4);
         broker.produce(&name, PARTITIONS, first)?;
@@ -264,10 +283,9 @@ impl Scenario {
         self.treat(&mut members, &mut rng)?;
         producer.join().map_err(|_| anyhow::anyhow!("the producer panicked"))??;
 
-        let dead_letters = topics.last().map(String::as_str).unwrap_or_default();
         let until = Instant::now() + self.limit;
         let report = loop {
-            let report = self.count(broker, &directory, dead_letters, &tasks)?;
+            let report = self.count(broker, &directory, &topics, &tasks)?;
             progress(report.done + report.dead_lettered);
             if report.lost == 0 || Instant::now() > until {
                 break report;
@@ -283,17 +301,22 @@ impl Scenario {
             members.terminate(0)?;
         }
         // Whatever was still under way when the last one ended would show up twice.
-        let after = self.count(broker, &directory, dead_letters, &tasks)?;
+        let after = self.count(broker, &directory, &topics, &tasks)?;
         let report = Report {
             lost: report.lost.max(after.lost),
             deposed: deposed(&directory)?,
             took: began.elapsed().as_millis(),
             ..after
         };
-        if report.is_kept() {
+        if report.is_kept() && self.is_once(&report) {
             std::fs::remove_dir_all(&directory)?;
         }
         Ok(report)
+    }
+
+    /// Whether nothing was published twice, where that is promised.
+    pub fn is_once(&self, report: &Report) -> bool {
+        !self.kafka.contains("exactly_once") || (report.hop_twice, report.dead_twice) == (0, 0)
     }
 
     fn treat(&self, members: &mut Members<'_>, rng: &mut Rng) -> Result<()> {
@@ -335,14 +358,24 @@ impl Scenario {
         &self,
         broker: &Broker,
         directory: &Path,
-        dead_letters: &str,
+        topics: &[String],
         tasks: &[Task],
     ) -> Result<Report> {
         let lives = ledger::read(directory)?;
+        // By record, and how often it was published.
+        let mut copies: BTreeMap<(u64, String), u64> = BTreeMap::new();
         let mut dead: BTreeMap<u64, u64> = BTreeMap::new();
-        for letter in broker.read(dead_letters)? {
-            if let Some(task) = letter.value.as_deref().and_then(Task::from_value) {
-                *dead.entry(task.id).or_default() += 1;
+        for topic in topics.iter().skip(1) {
+            for copy in broker.read(topic)? {
+                let Some(task) = copy.value.as_deref().and_then(Task::from_value) else {
+                    continue;
+                };
+                if topic.ends_with(".dlt") {
+                    *dead.entry(task.id).or_default() += 1;
+                } else {
+                    let attempt = copy.header("redrive-overall-attempts").unwrap_or_default();
+                    *copies.entry((task.id, attempt.to_owned())).or_default() += 1;
+                }
             }
         }
         let mut report = Report { produced: self.records, ..Report::default() };
@@ -358,6 +391,10 @@ impl Scenario {
             report.dead_twice += u64::from(letters > 1);
             late.extend(life.late);
         }
+        report.hop_twice = copies.values().filter(|it| **it > 1).count() as u64;
+        if self.retry.contains("ordering: partition") {
+            report.out_of_order = out_of_order(&lives);
+        }
         late.sort_unstable();
         let share = |per_mille: usize| {
             let index = late.len().saturating_sub(1) * per_mille / 1000;
@@ -366,6 +403,21 @@ impl Scenario {
         report.late = (share(500), share(990), share(1000));
         Ok(report)
     }
+}
+
+/// How many records ran before an earlier one of the same key did. Only the first run counts: what was retried has lost its
+/// place, and what a killed member had run comes again.
+fn out_of_order(lives: &BTreeMap<u64, ledger::Life>) -> u64 {
+    let mut last: BTreeMap<u64, i64> = BTreeMap::new();
+    let mut count = 0;
+    for (id, life) in lives {
+        let last = last.entry(id % KEYS).or_insert(i64::MIN);
+        if let Some(first) = life.first {
+            count += u64::from(first < *last);
+            *last = first.max(*last);
+        }
+    }
+    count
 }
 
 /// How often members say in their logs that they lost a partition.
@@ -382,9 +434,9 @@ fn deposed(directory: &Path) -> Result<u64> {
 }
 
 impl Report {
-    /// Whether the promises were kept: nothing lost, nothing early.
+    /// Whether the promises were kept that hold whatever happens: nothing lost, nothing early, nothing out of order.
     pub fn is_kept(&self) -> bool {
-        self.lost == 0 && self.early == 0
+        self.lost == 0 && self.early == 0 && self.out_of_order == 0
     }
 }
 
@@ -393,13 +445,15 @@ impl std::fmt::Display for Report {
         let (half, most, all) = self.late;
         write!(
             f,
-            "produced {} done {} dead-lettered {} | lost {} early {} run twice {} dead twice {} deposed {} | late p50 {half} p99 {most} max {all} ms | {:.1} s",
+            "produced {} done {} dead-lettered {} | lost {} early {} out of order {} run twice {} | published twice {} dead twice {} deposed {} | late p50 {half} p99 {most} max {all} ms | {:.1} s",
             self.produced,
             self.done,
             self.dead_lettered,
             self.lost,
             self.early,
+            self.out_of_order,
             self.run_twice,
+            self.hop_twice,
             self.dead_twice,
             self.deposed,
             Duration::from_millis(u64::try_from(self.took).unwrap_or(u64::MAX)).as_secs_f64()

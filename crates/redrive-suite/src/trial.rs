@@ -90,7 +90,8 @@ impl Trial {
             .with_kafka("session.timeout.ms", "6000")
             .with_kafka("heartbeat.interval.ms", "500")
             .with_flow(flow.into().0);
-        Config { commit_interval: Duration::from_millis(100), ..config }
+        let exactly_once = std::env::var_os("EXACTLY_ONCE").is_some();
+        Config { commit_interval: Duration::from_millis(100), exactly_once, ..config }
     }
 
     /// Starts a consumer with this flow, and waits until it has joined.

@@ -16,11 +16,13 @@ async fn keeps(name: &str) -> Result<()> {
     let report = scenario.run(&Broker::from_env()?, program, SEED, |_| {}).await?;
     println!("{report}");
     assert!(report.is_kept(), "{report}");
+    assert!(scenario.is_once(&report), "{report}");
     // Only who is killed leaves runs behind that nobody knows of, or who was so slow that the group gave it up.
     let is_killed = matches!(scenario.treatment, Treatment::Kills(_));
     let is_slow = report.deposed > 0 || report.late.2 > 5000;
     if !is_killed && !is_slow {
-        assert_eq!((report.run_twice, report.dead_twice), (0, 0), "{report}");
+        let twice = (report.run_twice, report.hop_twice, report.dead_twice);
+        assert_eq!(twice, (0, 0, 0), "{report}");
     }
     Ok(())
 }
@@ -54,4 +56,7 @@ scenarios! {
     rebalances_848: "rebalances-848",
     kill: "kill",
     kill_848: "kill-848",
+    ordered: "ordered",
+    exactly_once: "exactly-once",
+    exactly_once_848: "exactly-once-848",
 }

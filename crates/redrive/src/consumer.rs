@@ -255,10 +255,6 @@ impl Consumer {
         if self.config.flows.is_empty() {
             return Err(RunError::NoFlow);
         }
-        if self.config.exactly_once {
-            let message = "`exactly_once: true` is not there yet: take it out";
-            return Err(RunError::Unsupported(message.to_owned()));
-        }
         for flow in &self.config.flows {
             let topic = flow.flow.source();
             if !self.handlers.contains_key(&**topic) {
@@ -460,6 +456,7 @@ impl Setup<'_> {
                 index,
                 group,
                 topics,
+                is_exactly_once: config.exactly_once,
                 revoke_limit: config.drain.revoke,
                 shutdown_limit: config.drain.shutdown,
             };
@@ -494,6 +491,7 @@ impl Setup<'_> {
             let links = members.iter().map(|it| GroupLink {
                 commits: Arc::clone(&it.commits),
                 queue: it.queue().map(|it| Arc::downgrade(&it)).unwrap_or_default(),
+                transactions: config.exactly_once,
             });
             let tools = Tools {
                 publisher: Arc::clone(&publisher),
@@ -543,8 +541,11 @@ impl Setup<'_> {
 
     fn plan(&self, flow: &FlowConfig) -> FlowPlan {
         let draining: Vec<Arc<str>> = flow.draining.iter().map(|it| it.as_str().into()).collect();
-        let names =
-            Names { group: Arc::clone(&self.group), source: Arc::clone(flow.flow.source()) };
+        let names = Names {
+            group: Arc::clone(&self.group),
+            source: Arc::clone(flow.flow.source()),
+            flow: flow.flow.clone(),
+        };
         FlowPlan {
             flow: flow.flow.clone(),
             names: Arc::new(names),

@@ -235,6 +235,13 @@ pub enum Event {
         /// How many, at the most.
         records: i64,
     },
+    /// A transaction came to nothing, and what was in it is tried again.
+    TransactionAborted {
+        /// The consumer group.
+        group: Arc<str>,
+        /// What Kafka said.
+        error: String,
+    },
     /// A client of Kafka has trouble.
     Client {
         /// What sort.
@@ -317,6 +324,7 @@ impl Event {
             | Event::LeftBehind { .. }
             | Event::Unread { .. }
             | Event::BreakerOpened
+            | Event::TransactionAborted { .. }
             | Event::Client { .. } => Level::Warning,
             Event::DeadLettered { .. }
             | Event::Stopped { .. }
@@ -356,6 +364,7 @@ impl Event {
             Event::Truncated { .. } => "truncated",
             Event::Unread { .. } => "unread",
             Event::LeftBehind { .. } => "left_behind",
+            Event::TransactionAborted { .. } => "transaction_aborted",
             Event::Client { .. } => "client",
         }
     }
@@ -460,7 +469,9 @@ impl Event {
             Event::LeftBehind { topic, records } => {
                 Facts { topic: Some(topic), count: u64::try_from(*records).ok(), ..none }
             }
-            Event::Client { error, .. } => Facts { error: Some(error), ..none },
+            Event::TransactionAborted { error, .. } | Event::Client { error, .. } => {
+                Facts { error: Some(error), ..none }
+            }
             Event::Started { .. }
             | Event::Ended
             | Event::Paused
@@ -652,6 +663,9 @@ impl fmt::Display for Event {
                 f,
                 "{topic} is named by no flow, but still has up to {records} unsettled records: name it in `draining` to finish them"
             ),
+            Event::TransactionAborted { group, error } => {
+                write!(f, "a transaction of {group} was aborted and is tried again: {error}")
+            }
             Event::Client { error, reason } => write!(f, "{error}: {reason}"),
         }
     }

@@ -41,6 +41,70 @@ struct Kept {
 }
 
 impl Record {
+    /// A record that never was in Kafka, for trying out handlers.
+    ///
+    /// ```
+    /// use redrive::Record;
+    ///
+    /// let record = Record::made_up("orders", 0, 17).with_key("k").with_value("{}").with_header("trace", Some(b"1"));
+    /// assert_eq!(record.header("trace"), Some(&b"1"[..]));
+    /// ```
+    pub fn made_up(topic: &str, partition: i32, offset: i64) -> Self {
+        let kept = Kept {
+            topic: topic.into(),
+            partition,
+            offset,
+            timestamp: None,
+            bytes: Box::default(),
+            key: None,
+            value: None,
+            headers: Box::default(),
+        };
+        Self(Arc::new(Inner { body: Body::Kept(kept), produced_at: None }))
+    }
+
+    /// The same record with another key.
+    #[must_use]
+    pub fn with_key(self, key: impl AsRef<[u8]>) -> Self {
+        let headers: Vec<_> = self.raw_headers().collect();
+        self.changed(Some(key.as_ref()), self.value(), &headers, self.timestamp())
+    }
+
+    /// The same record with another value.
+    #[must_use]
+    pub fn with_value(self, value: impl AsRef<[u8]>) -> Self {
+        let headers: Vec<_> = self.raw_headers().collect();
+        self.changed(self.key(), Some(value.as_ref()), &headers, self.timestamp())
+    }
+
+    /// The same record with a header more.
+    #[must_use]
+    pub fn with_header(self, name: impl AsRef<[u8]>, value: Option<&[u8]>) -> Self {
+        let mut headers: Vec<_> = self.raw_headers().collect();
+        headers.push((name.as_ref(), value));
+        self.changed(self.key(), self.value(), &headers, self.timestamp())
+    }
+
+    /// The same record, produced at another time.
+    #[must_use]
+    pub fn with_timestamp(self, time: Timestamp) -> Self {
+        let headers: Vec<_> = self.raw_headers().collect();
+        self.changed(self.key(), self.value(), &headers, Some(time))
+    }
+
+    fn changed(
+        &self,
+        key: Option<&[u8]>,
+        value: Option<&[u8]>,
+        headers: &[RawHeader<'_>],
+        time: Option<Timestamp>,
+    ) -> Self {
+        let place = (self.topic(), self.partition(), self.offset());
+        let timestamp = self.appended_at().map(Timestamp::as_millis);
+        let kept = Kept::new(place, timestamp, key, value, headers.iter().copied(), 0);
+        Self(Arc::new(Inner { body: Body::Kept(kept), produced_at: time }))
+    }
+
     pub(crate) fn new(message: Message) -> Self {
         Self(Arc::new(Inner { body: Body::Fetched(message), produced_at: None }))
     }
@@ -55,26 +119,11 @@ impl Record {
         let Body::Fetched(message) = &self.0.body else {
             return self;
         };
-        let mut bytes = Vec::with_capacity(self.payload_bytes());
-        let mut push = |part: &[u8]| {
-            bytes.extend_from_slice(part);
-            part.len()
-        };
-        let key = message.key().map(&mut push);
-        let value = message.value().map(&mut push);
-        let headers = message.headers().map(|(name, value)| (push(name), value.map(&mut push)));
-        let headers = headers.collect();
-        let body = Body::Kept(Kept {
-            topic: message.topic().into(),
-            partition: message.partition(),
-            offset: message.offset(),
-            timestamp: message.timestamp(),
-            bytes: bytes.into(),
-            key,
-            value,
-            headers,
-        });
-        Self(Arc::new(Inner { body, produced_at: self.0.produced_at }))
+        let place = (message.topic(), message.partition(), message.offset());
+        let (key, value) = (message.key(), message.value());
+        let size = self.payload_bytes();
+        let kept = Kept::new(place, message.timestamp(), key, value, message.headers(), size);
+        Self(Arc::new(Inner { body: Body::Kept(kept), produced_at: self.0.produced_at }))
     }
 
     /// The topic that it was read from: the source topic, or a retry topic.
@@ -146,8 +195,8 @@ impl Record {
         })
     }
 
-    /// All its headers in order.
-    pub(crate) fn raw_headers(&self) -> impl Iterator<Item = RawHeader<'_>> {
+    /// All its headers in order. A name is bytes, as Kafka has it.
+    pub fn raw_headers(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
         let (fetched, kept) = match &self.0.body {
             Body::Fetched(message) => (Some(message.headers()), None),
             Body::Kept(kept) => (None, Some(kept.headers())),
@@ -164,6 +213,25 @@ impl Record {
 }
 
 impl Kept {
+    fn new<'a>(
+        (topic, partition, offset): (&str, i32, i64),
+        timestamp: Option<i64>,
+        key: Option<&[u8]>,
+        value: Option<&[u8]>,
+        headers: impl Iterator<Item = RawHeader<'a>>,
+        size: usize,
+    ) -> Self {
+        let mut bytes = Vec::with_capacity(size);
+        let mut push = |part: &[u8]| {
+            bytes.extend_from_slice(part);
+            part.len()
+        };
+        let (key, value) = (key.map(&mut push), value.map(&mut push));
+        let headers = headers.map(|(name, value)| (push(name), value.map(&mut push))).collect();
+        let (topic, bytes) = (topic.into(), bytes.into());
+        Self { topic, partition, offset, timestamp, bytes, key, value, headers }
+    }
+
     fn headers(&self) -> impl Iterator<Item = RawHeader<'_>> {
         let mut at = self.key.unwrap_or(0) + self.value.unwrap_or(0);
         self.headers.iter().map(move |(name, value)| {

@@ -34,13 +34,3 @@ fn properties_that_librdkafka_does_not_take_are_all_named_and_no_secret_is_shown
     }
     assert!(!text.contains("s3cr3t"), "{text}");
 }
-
-#[test]
-fn exactly_once_is_refused_as_long_as_it_is_not_there() {
-    let config = Config::new("billing").with_kafka("bootstrap.servers", "localhost:9");
-    let error = run(config.with_exactly_once());
-    assert!(
-        matches!(&error, RunError::Unsupported(it) if it.contains("`exactly_once: true`")),
-        "{error}"
-    );
-}

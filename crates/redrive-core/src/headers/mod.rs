@@ -254,6 +254,11 @@ struct Found<'a> {
     unreadable: Option<&'static str>,
 }
 
+/// Whether Redrive itself writes a header of this name. On a record that was not retried it may be somebody else's.
+pub fn is_native(name: &str) -> bool {
+    native::is_native(name)
+}
+
 /// Reads a record's state.
 ///
 /// Redrive's own headers come first, then the flow's dialect, then the others. Where the flow's

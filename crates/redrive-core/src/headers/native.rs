@@ -66,6 +66,11 @@ const ALWAYS: [&str; 18] = [
 /// What a hop says anew if a failure caused it.
 const OF_FAILURE: [&str; 6] = [FAILED_AT, ERROR, ERROR_MESSAGE, ERROR_DETAIL, STATUS, RESPONSE];
 
+/// Whether Redrive itself writes a header of this name.
+pub(super) fn is_native(name: &str) -> bool {
+    ALWAYS.contains(&name) || OF_FAILURE.contains(&name)
+}
+
 /// Whether the hop has its own word for this header.
 pub(super) fn is_replaced(name: &str, stamp: &Stamp<'_>) -> bool {
     name.starts_with(PREFIX)

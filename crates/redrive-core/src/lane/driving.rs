@@ -64,7 +64,7 @@ impl<P: Clone, H: Clone> Lane<P, H> {
     /// Where a record is being published to.
     pub fn publishing(&self, offset: i64) -> Option<&Hop<H>> {
         match &self.active.get(offset)?.stage {
-            Stage::Publishing(hop) | Stage::Failed(hop) => Some(hop),
+            Stage::Publishing(hop) | Stage::Failed(hop) | Stage::Sent(hop) => Some(hop),
             Stage::Running | Stage::Judged | Stage::Waiting | Stage::Stopped => None,
         }
     }
@@ -79,6 +79,17 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         if let Some(active) = self.active.get_mut(offset).filter(is_publishing) {
             active.stage = Stage::Judged;
             self.judged(offset, next, now, slots);
+        }
+    }
+
+    /// A record did not reach its next stop, and nothing is wrong with that: it is published again at once.
+    pub fn publish_again(&mut self, offset: i64, now: Timestamp, slots: &mut Slots) {
+        if !self.is_closed()
+            && let Some(Stage::Publishing(hop)) = self.active.get(offset).map(|it| &it.stage)
+        {
+            let hop = hop.clone();
+            self.publish(offset, hop);
+            self.turn(now, slots);
         }
     }
 

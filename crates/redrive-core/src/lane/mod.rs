@@ -282,6 +282,8 @@ pub struct Lane<P, H> {
     next_ticket: u64,
     refetch_at: Option<Timestamp>,
     committing: Option<Committing>,
+    /// The records that are settled with the commit, in one transaction.
+    sent: Vec<i64>,
     last_commit: Timestamp,
     /// When the clock was last looked at.
     looked_at: Timestamp,
@@ -313,6 +315,8 @@ enum Stage<H> {
     Publishing(Hop<H>),
     /// To be published again after a failure.
     Failed(Hop<H>),
+    /// In a transaction that is about to end.
+    Sent(Hop<H>),
     /// It asked to stop: it stays, until the lane goes on.
     Stopped,
 }
@@ -409,6 +413,7 @@ impl<P: Clone, H: Clone> Lane<P, H> {
             next_ticket: 0,
             refetch_at: None,
             committing: None,
+            sent: Vec::new(),
             last_commit: now,
             looked_at: now,
             is_dirty: false,
@@ -627,26 +632,78 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         self.turn(now, slots);
     }
 
+    /// A block could not be stored. Returns whether the commit in the making needs it, and so fails.
+    pub fn store_failed(&mut self, id: BlockId, now: Timestamp, slots: &mut Slots) -> bool {
+        let is_needed = self.committing.as_ref().is_some_and(|it| it.missing.contains(&id));
+        if is_needed {
+            self.commit_failed(now, slots);
+        }
+        is_needed
+    }
+
     /// A commit was accepted.
     pub fn committed(&mut self, now: Timestamp, slots: &mut Slots) {
         if let Some(committing) = self.committing.take_if(|it| it.is_sent) {
             let obsolete = self.progress.committed(&committing.names);
+            for offset in std::mem::take(&mut self.sent) {
+                self.active.remove(offset);
+            }
             self.actions.extend(obsolete.into_iter().map(Action::Delete));
             self.turn(now, slots);
         }
     }
 
-    /// A commit, or a block before it, was not accepted. It is built anew from what is true then.
+    /// A commit was not accepted. It is built anew from what is true then; records that were part of
+    /// its transaction are published again.
     pub fn commit_failed(&mut self, now: Timestamp, slots: &mut Slots) {
-        if self.committing.take().is_some() {
+        if self.drop_commit() {
             self.is_dirty = true;
             self.last_commit = now;
-            if matches!(self.phase, Phase::Draining(until) if now >= until) {
-                // There is no more time to try again.
-                self.is_dirty = false;
+            if !mutation::is(Mutation::KeepAborted) {
+                self.progress.take_back();
             }
+            let has_time = !matches!(self.phase, Phase::Draining(until) if now >= until);
+            for offset in std::mem::take(&mut self.sent) {
+                let stage = self.active.get(offset).map(|it| &it.stage);
+                if let Some(Stage::Sent(hop)) = stage.filter(|_| has_time) {
+                    let hop = hop.clone();
+                    self.publish(offset, hop);
+                }
+            }
+            // Without time there is no other try.
+            self.is_dirty = has_time;
             self.turn(now, slots);
         }
+    }
+
+    /// A transaction is about to end that these records' hops are in. A commit is built which says that they are settled, and
+    /// is to be part of it: [`Lane::committed`] settles them, [`Lane::commit_failed`] has them published again. What was to
+    /// be committed before is not.
+    pub fn close_transaction(&mut self, sent: &[i64], now: Timestamp, slots: &mut Slots) {
+        if self.is_closed() {
+            return;
+        }
+        for offset in sent {
+            let Some(active) = self.active.get_mut(*offset) else {
+                continue;
+            };
+            if let Stage::Publishing(hop) = &active.stage {
+                active.stage = Stage::Sent(hop.clone());
+                self.progress.settle_for_now(*offset, active.item.dated());
+                self.sent.push(*offset);
+            }
+        }
+        if !mutation::is(Mutation::CommitWithoutHops) || self.committing.is_none() {
+            self.drop_commit();
+            self.build_commit(now);
+        }
+        self.turn(now, slots);
+    }
+
+    /// What was to be committed is not, though nobody may have heard of it yet. Returns whether there was something.
+    fn drop_commit(&mut self) -> bool {
+        self.actions.retain(|it| !matches!(it, Action::Commit { .. }));
+        self.committing.take().is_some()
     }
 
     /// The clock is looked at.
@@ -828,7 +885,11 @@ impl<P: Clone, H: Clone> Lane<P, H> {
                         self.actions.push_back(Action::Run { offset, payload, in_place });
                     }
                 }
-                Stage::Running | Stage::Judged | Stage::Publishing(_) | Stage::Stopped => {
+                Stage::Running
+                | Stage::Judged
+                | Stage::Publishing(_)
+                | Stage::Sent(_)
+                | Stage::Stopped => {
                     self.timers.remove(&timer);
                 }
             }
@@ -1081,6 +1142,7 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         }
         self.active.clear();
         self.committing = None;
+        self.sent.clear();
     }
 }
 

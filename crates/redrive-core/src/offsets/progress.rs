@@ -27,6 +27,16 @@ pub struct Progress {
     blocks: Option<Blocks>,
     /// The blocks that are in the state topic.
     stored: BTreeSet<BlockId>,
+    /// What is settled only if the next commit is accepted.
+    for_now: ForNow,
+}
+
+/// What may have to be taken back.
+#[derive(Debug, Default)]
+struct ForNow {
+    settled: Vec<(i64, Option<Timestamp>)>,
+    /// What was in the map's `early` and is below the new commit point.
+    early: Runs,
 }
 
 /// What is to be committed.
@@ -55,6 +65,7 @@ impl Progress {
             ahead: Ahead::new(),
             blocks: None,
             stored: stored.into_iter().collect(),
+            for_now: ForNow::default(),
         }
     }
 
@@ -124,6 +135,32 @@ impl Progress {
         true
     }
 
+    /// Tells that a record is settled if the next commit is accepted, and else is not.
+    pub fn settle_for_now(&mut self, offset: i64, due: Option<Timestamp>) {
+        if self.settle(offset, due) {
+            self.for_now.settled.push((offset, due));
+        }
+    }
+
+    /// Tells that what is settled for now is not.
+    pub fn take_back(&mut self) {
+        let ForNow { settled, early } = std::mem::take(&mut self.for_now);
+        if settled.is_empty() {
+            return;
+        }
+        // The commit point goes back: what is above it is to be said again.
+        early.iter().for_each(|run| self.map.early.insert_range(run));
+        for (offset, due) in settled {
+            self.pending.insert(offset);
+            if self.is_passed(offset, due) {
+                self.map.open.insert(offset);
+            } else {
+                self.map.early.remove(offset);
+            }
+        }
+        self.blocks = None;
+    }
+
     /// Whether the record was read and is not settled.
     pub fn is_pending(&self, offset: i64) -> bool {
         self.pending.contains(offset)
@@ -177,6 +214,10 @@ impl Progress {
     pub fn commit(&mut self, floor: Option<i64>, cluster: &str, max_chars: usize) -> Commit {
         let offset = floor.into_iter().fold(self.commit_point(), i64::min);
         self.map.commit_point = offset;
+        if !self.for_now.settled.is_empty() {
+            let early = self.map.early.within(i64::MIN..offset);
+            early.for_each(|run| self.for_now.early.insert_range(run));
+        }
         self.forget_below(offset);
         if let Some(text) = self.map.write(cluster, max_chars) {
             self.blocks = None;
@@ -197,6 +238,7 @@ impl Progress {
 
     /// Tells that a commit that names these blocks was accepted. Returns the blocks that nothing names any more.
     pub fn committed(&mut self, names: &[BlockId]) -> Vec<BlockId> {
+        self.for_now = ForNow::default();
         let named: BTreeSet<_> = names.iter().collect();
         self.stored.extract_if(.., |it| !named.contains(it)).collect()
     }

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use redrive_core::{
-    Action, Ask, Backoff, Delayed, Delivery, Draw, Exponential, Failure, Flow, InMemory, InPlace,
-    Incident, Policy, Reason, RecordView, RetryState, Strategy as Layout, Then, Tier, Timestamp,
+    Action, Ask, Backoff, Delayed, Delivery, Draw, Exponential, Failure, Flow, Identifier,
+    InMemory, InPlace, Incident, On, Policy, Reason, RecordView, RetryState, Rule, Rules,
+    Strategy as Layout, Then, Tier, Timestamp,
 };
 
 use crate::arbitrary::{duration, failure, flow, likely_state, now};
@@ -183,4 +184,86 @@ fn a_retry_asked_for_overrules_a_class_that_is_not_retryable() {
     let verdict = flow.decide(&delivery, &incident, now, Draw::Seed(1));
     assert!(matches!(verdict.action, Action::Publish { due, .. } if due == at));
     assert_eq!((verdict.state.overall, verdict.state.policy_attempts), (1, 1));
+}
+
+/// A service that knows better than the rules: the rule does not retry, so the default does.
+#[test]
+fn a_retry_without_a_time_overrules_a_policy_that_does_not_retry() {
+    let refuses = Rule::new(On::statuses(400..=499), Policy::named("ClientError"));
+    let tries = Policy::named("Default").with_delayed(Delayed::attempts(2));
+    let flow = single(tries).with_rules(Rules::from(vec![refuses]));
+    let (failure, now) = (Failure::of_status(404), Timestamp::from_millis(1_000_000));
+    let fresh = RetryState::default();
+    let outcome = decide(&flow, &fresh, Incident::from(&failure), now);
+    assert_eq!(outcome, Outcome::End { then: Then::DeadLetter, reason: Reason::Policy });
+    assert!(delay_of(&decide(&flow, &fresh, asking(&failure, Ask::Retry), now)).is_some());
+    // The caps hold all the same.
+    let spent = RetryState {
+        overall: 2,
+        policy: Some("Default".into()),
+        policy_attempts: 2,
+        ..RetryState::default()
+    };
+    let outcome = decide(&flow, &spent, asking(&failure, Ask::Retry), now);
+    assert_eq!(outcome, Outcome::End { then: Then::DeadLetter, reason: Reason::Attempts });
+}
+
+/// A policy that retries keeps its own count and delay.
+#[test]
+fn a_retry_without_a_time_goes_by_the_policy_that_was_found() {
+    let wait = Duration::from_secs(7);
+    let limit = Policy::named("RateLimit")
+        .with_delayed(Delayed::attempts(3).with_backoff(Backoff::Fixed(wait)));
+    let flow = single(Policy::named("Default"))
+        .with_rules(Rules::from(vec![Rule::new(On::status(429), limit)]));
+    let (failure, now) = (Failure::of_status(429), Timestamp::from_millis(1_000_000));
+    let outcome = decide(&flow, &RetryState::default(), asking(&failure, Ask::Retry), now);
+    assert_eq!(delay_of(&outcome), Some(wait));
+}
+
+proptest! {
+    #[test]
+    fn a_last_chance_is_one_after_which_the_same_policy_ends(
+        flow in flow(), state in likely_state(), now in now(), runs in 0..4u32,
+    ) {
+        let policy = Policy { id: "Only".into(), ..flow.default_policy().clone() };
+        let flow = flow.with_rules(Rules::default()).with_default(policy);
+        let known = (state.overall > 0).then_some("Only".into());
+        let state = RetryState { policy: known, ..state };
+        let in_place = InPlace { runs, failed_at: None };
+        let delivery = Delivery { record: RecordView::default(), state: &state, in_place };
+        let failure = Failure::default();
+        let verdict = flow.decide(&delivery, &Incident::from(&failure), now, Draw::Lowest);
+        let ends = matches!(Outcome::from(verdict.action), Outcome::End { .. });
+        prop_assert_eq!(flow.is_last_chance(&delivery, now), ends);
+    }
+}
+
+/// What a name was made from is not known any more, but which policy made it is.
+#[test]
+fn a_last_chance_is_found_by_the_name_that_a_template_made() {
+    let server_error = Policy {
+        id: Identifier::parse("ServerError-{status}").unwrap(),
+        ..Policy::default().with_delayed(Delayed::attempts(2))
+    };
+    let endless = Policy::named("Default").with_delayed(Delayed::default());
+    let flow = single(endless)
+        .with_rules(Rules::from(vec![Rule::new(On::statuses(500..=599), server_error)]));
+    let now = Timestamp::from_millis(1_000_000);
+    let is_last = |policy: &'static str, attempts| {
+        let state = RetryState {
+            overall: attempts,
+            policy: Some(policy.into()),
+            policy_attempts: attempts,
+            ..RetryState::default()
+        };
+        let in_place = InPlace::default();
+        let delivery = Delivery { record: RecordView::default(), state: &state, in_place };
+        flow.is_last_chance(&delivery, now)
+    };
+    assert!(!is_last("ServerError-503", 1));
+    assert!(is_last("ServerError-503", 2));
+    assert!(!is_last("Default", 2));
+    assert!(!is_last("of an earlier config", 2));
+    assert!(is_last("Default", 10), "the cap on all of them");
 }

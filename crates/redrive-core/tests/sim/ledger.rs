@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use redrive_core::{Failure, Timestamp};
 
+use crate::cluster::Partition;
 use crate::rng::Rng;
 use crate::world::failure;
 
@@ -19,6 +20,8 @@ pub struct Ledger {
     left_too_long: BTreeSet<u64>,
     forgiven: BTreeSet<u64>,
     started: BTreeSet<(u64, Timestamp)>,
+    /// Records whose next stop has them, and whose offsets say so.
+    hopped: BTreeSet<(Partition, i64)>,
     /// The map could not say all, so that more may run again than is known here.
     pub is_lenient: bool,
     /// A promise that was broken.
@@ -87,6 +90,19 @@ impl Ledger {
     /// It was due for so long that retention deleted it: members that cannot keep up lose records, and say so.
     pub fn left_too_long(&mut self, id: u64) {
         self.left_too_long.insert(id);
+    }
+
+    /// A record is at its next stop, and its offset says so, in one transaction.
+    pub fn hopped(&mut self, at: Partition, offset: i64) {
+        self.is_first(at, offset);
+        self.hopped.insert((at, offset));
+    }
+
+    /// A record that runs or goes to its next stop must not have gone there before.
+    pub fn is_first(&mut self, at: Partition, offset: i64) {
+        if self.hopped.contains(&(at, offset)) && !self.is_lenient {
+            self.broken = Some(format!("{at:?} {offset} went to its next stop before"));
+        }
     }
 
     /// Something went wrong that nobody can hide: these may run again.

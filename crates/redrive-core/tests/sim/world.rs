@@ -1,5 +1,8 @@
 //! Members that drive the real lane against the cluster, and everything that goes wrong on the way.
 
+#[path = "transactions.rs"]
+mod transactions;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
@@ -21,6 +24,7 @@ use redrive_core::{
 use crate::cluster::{Cluster, Committed, Partition, Record};
 use crate::ledger::Ledger;
 use crate::rng::Rng;
+use transactions::{Queued, Transaction};
 
 const GROUP: &str = "billing";
 const CLUSTER: &str = "sim";
@@ -84,6 +88,9 @@ enum Event {
     CommitsLand(Vec<(Commit, Landing)>),
     BeginTransaction,
     EndTransaction { at: Partition, first: i64 },
+    CloseTransaction { member: usize, number: u64 },
+    TransactionEnds { member: usize, number: u64 },
+    TransactionTimesOut(BTreeMap<Partition, i64>),
     Wake(Token),
     GoOn(Token),
     Noticed(Token),
@@ -117,10 +124,13 @@ struct Member {
     lanes: BTreeMap<Partition, MemberLane>,
     /// What the next commit request has.
     to_commit: Vec<Commit>,
+    /// Where hops and commits are one: what is published, and what comes too late for that.
+    transaction: Option<Transaction>,
+    queued: Vec<Queued>,
 }
 
 /// What must have happened in a run of some length: a path that is never taken is a hole in the simulation.
-pub const RARE: [&str; 22] = [
+pub const RARE: [&str; 24] = [
     "aborted transaction",
     "block",
     "changed config",
@@ -135,6 +145,8 @@ pub const RARE: [&str; 22] = [
     "held back by a transaction",
     "late publish",
     "lost acknowledgement",
+    "own aborted transaction",
+    "own transaction",
     "partly accepted commit",
     "pause",
     "re-append",
@@ -170,10 +182,15 @@ pub struct World {
     has_outage: bool,
     /// Nothing goes wrong and slots are free: then nothing is late, either.
     is_roomy: bool,
+    /// Hops and commits are one transaction.
+    is_exactly_once: bool,
+    transactions: u64,
 }
 
 impl World {
     pub fn new(seed: u64) -> Self {
+        // Not drawn from the same sequence, so that other worlds stay what they were.
+        let is_exactly_once = Rng::new(seed ^ 0x5EED).one_in(4);
         let mut rng = Rng::new(seed);
         let retention = rng.one_in(4).then_some(RETENTION);
         let flow = flow(&mut rng, retention.is_some());
@@ -210,6 +227,8 @@ impl World {
             slots: slots.clone(),
             lanes: BTreeMap::new(),
             to_commit: Vec::new(),
+            transaction: None,
+            queued: Vec::new(),
         });
         let mut world = World {
             members: members.collect(),
@@ -224,7 +243,9 @@ impl World {
             orphans: BTreeSet::new(),
             fresh_slots: slots,
             has_outage,
-            is_roomy,
+            is_roomy: is_roomy && !is_exactly_once,
+            is_exactly_once,
+            transactions: 0,
             flow,
             lane_config,
             fault_rate,
@@ -435,6 +456,7 @@ impl World {
         }
         self.members[member].lanes.clear();
         self.members[member].to_commit.clear();
+        self.orphan_transaction(member);
         self.members[member].is_alive = false;
         self.members[member].slots = self.fresh_slots.clone();
         let (back, noticed) = (self.rng.range(10, 3000), self.rng.range(10, 2000));
@@ -505,14 +527,18 @@ impl World {
                 if landing != Landing::Failed {
                     self.cluster.blocks.insert((token.at, block.id), block.bytes);
                 }
+                let (mut is_failed, is_awaited) = (false, self.is_awaited(token));
                 self.feed(token, |lane, now, slots| match landing {
                     Landing::Fine => lane.stored(block.id, now, slots),
-                    _ => lane.commit_failed(now, slots),
+                    _ => is_failed = lane.store_failed(block.id, now, slots),
                 });
-                if landing != Landing::Fine
-                    && let Some((lane, _)) = self.lane(token)
-                {
-                    lane.covering = None;
+                if is_failed {
+                    if let Some((lane, _)) = self.lane(token) {
+                        lane.covering = None;
+                    }
+                    if is_awaited {
+                        self.abort(token.member);
+                    }
                 }
             }
             Event::SendCommits(member) => self.send_commits(member),
@@ -529,6 +555,9 @@ impl World {
                 }
             }
             Event::EndTransaction { at, first } => self.end_transaction(at, first),
+            Event::CloseTransaction { member, number } => self.close_transaction(member, number),
+            Event::TransactionEnds { member, number } => self.transaction_ends(member, number),
+            Event::TransactionTimesOut(begins) => self.transaction_times_out(&begins),
             Event::Wake(token) => {
                 let time = self.time;
                 if let Some((lane, _)) = self.lane(token)
@@ -602,6 +631,7 @@ impl World {
         if let Some((lane, slots)) = self.lane(token) {
             lane.lane.lose(now, slots);
             self.members[token.member].lanes.remove(&token.at);
+            self.leave_transaction(token);
             self.poke(token.member);
         }
     }
@@ -1020,6 +1050,8 @@ impl World {
                 if !self.cluster.is_owner(token.at, token.member, token.generation) {
                     // A member that was deposed without noticing it.
                     self.ledger.may_run_again([payload.id]);
+                } else if self.is_exactly_once {
+                    self.ledger.is_first(token.at, offset);
                 }
                 let late = clock.since(due.max(self.released_at(token.member, payload.id)));
                 if self.is_roomy && late > LATEST && self.ledger.is_first_start(payload.id, due) {
@@ -1054,6 +1086,9 @@ impl World {
                 if let Some((lane, _)) = self.lane(token) {
                     lane.running.insert(offset, payload.id);
                 }
+                if self.is_exactly_once {
+                    return self.publish_in_transaction((token, offset, payload.id, out));
+                }
                 let (delay, landing) = (self.rng.range(1, 40), self.landing());
                 self.after(
                     delay,
@@ -1085,8 +1120,12 @@ impl World {
                 let covered = self
                     .lane(token)
                     .map_or(0, |(lane, _)| lane.covering.take().unwrap_or(lane.settled.len()));
+                let commit = Commit { token, offset, metadata, covered };
+                if self.is_exactly_once {
+                    return self.commit_in_transaction(commit);
+                }
                 let to_commit = &mut self.members[token.member].to_commit;
-                to_commit.push(Commit { token, offset, metadata, covered });
+                to_commit.push(commit);
                 if to_commit.len() == 1 {
                     let delay = self.rng.range(0, 10);
                     self.after(delay, Event::SendCommits(token.member));
@@ -1153,6 +1192,7 @@ impl World {
         let unheard: Vec<_> = lane.running.values().chain(&lane.settled).copied().collect();
         self.ledger.may_run_again(unheard);
         self.members[token.member].lanes.remove(&token.at);
+        self.leave_transaction(token);
         match to.filter(|it| self.members[*it].is_alive) {
             Some(to) => self.assign(to, token.at),
             None => {

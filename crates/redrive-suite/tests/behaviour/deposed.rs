@@ -43,9 +43,19 @@ impl Drop for Process {
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_lost_and_no_progress_undone_by_a_member_that_slept_through_its_session()
 -> Result<()> {
+    slept("asleep", false).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_that_a_member_has_published_is_seen_when_it_slept_through_its_session()
+-> Result<()> {
+    slept("asleep-once", true).await
+}
+
+async fn slept(name: &str, exactly_once: bool) -> Result<()> {
     const RECORDS: usize = 1500;
     const PARTITIONS: i32 = 4;
-    let trial = Trial::new("asleep", PARTITIONS).await?;
+    let trial = Trial::new(name, PARTITIONS).await?;
     let (retry, letters) = (trial.retry(), trial.dead_letters());
     trial.broker.make_topics(&[(&retry, PARTITIONS), (&letters, PARTITIONS)], &[]).await?;
     let state = format!("{}.redrive", trial.group);
@@ -55,7 +65,7 @@ async fn nothing_is_lost_and_no_progress_undone_by_a_member_that_slept_through_i
     let config = directory.join("config.yaml");
     let text = format!(
         "kafka: {{ bootstrap.servers: '{}', session.timeout.ms: 2000, heartbeat.interval.ms: 300 }}\n\
-         group: {}\nflows:\n  - topic: {}\n    retry: {{ strategy: single, topics: [{{ topic: {retry} }}] }}\n    \
+         group: {}\nexactly_once: {exactly_once}\nflows:\n  - topic: {}\n    retry: {{ strategy: single, topics: [{{ topic: {retry} }}] }}\n    \
          default: {{ delayed: {{ backoff: {{ random: {{ min: 50ms, max: 3s }} }} }} }}\n",
         trial.broker.address, trial.group, trial.topic
     );
@@ -122,6 +132,16 @@ async fn nothing_is_lost_and_no_progress_undone_by_a_member_that_slept_through_i
     assert!(!goes_back(&before, &after), "{before:?} {after:?}");
     let lives = ledger::read(&directory)?;
     assert!(lives.values().all(|it| it.early <= 0));
+    if exactly_once {
+        let mut copies = BTreeSet::new();
+        for topic in [&retry, &letters] {
+            for copy in trial.broker.read(topic)? {
+                let attempt = copy.header("redrive-overall-attempts").map(str::to_owned);
+                let task = copy.value.as_deref().and_then(Task::from_value).map(|it| it.id);
+                assert!(copies.insert((topic, task, attempt)), "{copy:?} is there twice");
+            }
+        }
+    }
     std::fs::remove_dir_all(&directory)?;
     Ok(())
 }

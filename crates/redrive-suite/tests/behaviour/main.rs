@@ -10,6 +10,8 @@ use redrive_suite::trial::Trial;
 mod deposed;
 mod draining;
 mod foreign;
+mod holding;
+mod metadata;
 mod observing;
 mod outage;
 mod outcomes;
@@ -22,6 +24,7 @@ mod sharing;
 mod slow;
 mod strategies;
 mod traces;
+mod transactions;
 
 /// A wait of so many milliseconds.
 fn fixed(millis: u64) -> Backoff {

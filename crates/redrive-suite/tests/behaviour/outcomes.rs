@@ -343,3 +343,51 @@ async fn a_run_that_takes_longer_than_its_limit_is_a_failure_of_kind_timeout() -
     member.stop().await?;
     Ok(())
 }
+
+/// The class and the rule both say no, but the handler knows better: it goes by the default.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handler_may_ask_for_a_retry_without_a_time() -> Result<()> {
+    let trial = Trial::new("askretry", 1).await?;
+    let rule = Rule::new(On::statuses(400..=499), Policy::named("ClientError"));
+    let flow = single(&trial).with_rules(Rules::from(vec![rule]));
+    let runs = Runs::default();
+    let noted = runs.clone();
+    let member = trial
+        .start(flow, move |record: Record, context: Context| {
+            let run = noted.note(&record, &context);
+            async move {
+                match run.attempt {
+                    0 => Outcome::retry(Failure::of_status(404)),
+                    _ => Outcome::Done,
+                }
+            }
+        })
+        .await?;
+    trial.produce(["order"])?;
+    let all = runs.reach(4).await?;
+    let places: Vec<_> = all.iter().map(|it| (it.attempt, it.in_place)).collect();
+    assert_eq!(places, [(0, 0), (0, 1), (0, 2), (1, 0)]);
+    trial.settled(&[&trial.topic, &trial.retry()]).await?;
+    assert!(trial.broker.read(&trial.dead_letters())?.is_empty());
+    member.stop().await?;
+    Ok(())
+}
+
+/// Two runs in place and two over the retry topic: only the last of them is the last.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_attempt_is_known_to_the_handler() -> Result<()> {
+    let trial = Trial::new("lastone", 1).await?;
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&told);
+    let member = trial
+        .start(single(&trial), move |_: Record, context: Context| {
+            noted.lock().unwrap().push(context.is_last_attempt());
+            async { Err::<(), _>(Failure::of_status(503)) }
+        })
+        .await?;
+    trial.produce(["order"])?;
+    trial.letters(1).await?;
+    assert_eq!(*told.lock().unwrap(), [false, false, false, false, true]);
+    member.stop().await?;
+    Ok(())
+}

@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use redrive_core::headers::Dialect;
 use redrive_core::{Delayed, Flow, InMemory, Policy, Rule, Rules, Strategy, Then, Tier};
 
 use super::advice;
+use super::http;
 use super::kafka::Kafka;
 use super::node::quoted;
 use super::problem::{Place, Problems, show_key};
@@ -21,8 +21,6 @@ use super::suggest::nearest;
 use super::{BreakerConfig, COMMIT_INTERVAL, Config, Drain, FlowConfig, Handler, PAYLOAD_BUDGET};
 use crate::topics::state_topic;
 
-/// How long one request may take, where nothing else is said.
-const HTTP_TIMEOUT: Duration = Duration::from_secs(30);
 /// The most topics of one flow.
 const MAX_TOPICS: usize = 1000;
 /// The most policies of one flow, and of all flows together, with sets in their places.
@@ -180,14 +178,11 @@ impl<'a> Builder<'a> {
         advice::look(&flow, &found, raw, self.out);
         topic?;
         let timeout = raw.timeout.as_ref().map(|it| it.value.0);
-        let http = raw.handler.as_ref().and_then(|it| it.value.http.as_ref());
-        let http_timeout = http.and_then(|it| it.value.timeout.as_ref()).map(|it| it.value);
+        let service = raw.handler.as_ref().and_then(|it| it.value.http.as_ref());
+        let http_timeout = service.and_then(|it| it.value.timeout.as_ref()).map(|it| it.value.0);
         Some(FlowConfig {
             flow,
-            handler: http.and_then(|it| it.value.url.as_ref()).map(|url| Handler::Http {
-                url: url.value.0.clone(),
-                timeout: http_timeout.or(timeout).unwrap_or(HTTP_TIMEOUT),
-            }),
+            handler: service.and_then(|it| http::build(it, timeout, self.out)).map(Handler::Http),
             concurrency: raw.concurrency.as_ref().map_or(16, |it| it.value.0),
             ordering: raw.ordering.as_ref().map_or(Ordering::None, |it| it.value),
             dead_letter_format: dead_letter

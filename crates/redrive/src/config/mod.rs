@@ -12,6 +12,7 @@ mod build;
 mod duration;
 mod env;
 mod foreign;
+mod http;
 mod json;
 mod kafka;
 mod node;
@@ -33,6 +34,7 @@ pub use redrive_core::lane::Counted;
 pub use admin::{Admin, AdminToken, Log, LogFormat, LogLevel};
 pub use duration::{DurationError, format_duration, parse_duration};
 pub use env::Lookup;
+pub use http::{Auth, HttpConfig, Secret, Tls};
 pub use kafka::Kafka;
 pub(crate) use kafka::refused as refused_properties;
 pub use node::Position;
@@ -230,28 +232,11 @@ impl FlowConfig {
 }
 
 /// What takes the records.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Handler {
     /// A service that gets each record as a POST request.
-    Http {
-        /// Where to.
-        url: String,
-        /// How long one request may take.
-        timeout: Duration,
-    },
-}
-
-/// Without a password that the address may have.
-impl std::fmt::Debug for Handler {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Handler::Http { url, timeout } => {
-                let url = read::without_secrets(url);
-                f.debug_struct("Http").field("url", &url).field("timeout", timeout).finish()
-            }
-        }
-    }
+    Http(HttpConfig),
 }
 
 /// How a file is written.

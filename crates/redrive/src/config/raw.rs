@@ -14,13 +14,14 @@ use serde_json::{Value as Json, json};
 
 use super::admin::{RawAdmin, RawLog};
 use super::duration::format_duration;
+use super::http::{HeaderText, RequestHeaders, Secret, Url};
 use super::kafka::Kafka;
 use super::node::{Node, Value};
 use super::otlp::RawOtlp;
 use super::problem::{Path, Place};
 use super::read::{
-    At, FromNode, Named, Reader, Sections, Topic, is_filled_in, or_variable, section, shown,
-    without_secrets, words, words_schema,
+    At, FromNode, Named, Reader, Sections, Topic, is_filled_in, or_variable, section, shown, words,
+    words_schema,
 };
 use super::suggest::nearest;
 
@@ -104,8 +105,61 @@ section! {
     struct RawHttp = "http" {
         /// Where to.
         "url" url: Url, required;
-        /// How long one request may take.
-        "timeout" timeout: Duration, default("the flow's `timeout`, else `30s`");
+        /// How long one request may take, with its response.
+        "timeout" timeout: RunTimeout, default("the flow's `timeout`, else `30s`");
+        /// How long it may take to make a connection, TLS included.
+        "connect_timeout" connect_timeout: RunTimeout, default("`5s`");
+        /// Headers of every request, such as `{ X-Api-Key: "${API_KEY}" }`. A `content-type` is for records without one.
+        "headers" headers: RequestHeaders, optional;
+        /// Who we are.
+        "auth" auth: RawAuth, optional;
+        /// Signs each request, so that the service knows whom it is from.
+        "sign" sign: RawSign, optional;
+        /// Whom we trust, and how we show who we are.
+        "tls" tls: RawTls, default("the system's certificates");
+        /// Whether the first KiB of a response goes into the failure's headers. `false` for services whose responses
+        /// hold what must not be kept.
+        "capture_response" capture_response: bool, default("`true`");
+    }
+}
+
+section! {
+    /// Who we are: one of them.
+    struct RawAuth = "auth" {
+        /// A token: `authorization: Bearer TOKEN`.
+        "bearer" bearer: HeaderText, optional;
+        /// A name and a password.
+        "basic" basic: RawBasic, optional;
+    }
+}
+
+section! {
+    /// A name and a password.
+    struct RawBasic = "basic" {
+        /// The name.
+        "username" username: String, required;
+        /// The password.
+        "password" password: Secret, required;
+    }
+}
+
+section! {
+    /// Signs each request, so that the service knows whom it is from.
+    struct RawSign = "sign" {
+        /// What both sides know, and nobody else.
+        "secret" secret: Secret, required;
+    }
+}
+
+section! {
+    /// Certificates for TLS, in PEM files.
+    struct RawTls = "tls" {
+        /// The certificates that are trusted.
+        "ca" ca: String, default("the system's");
+        /// Our own certificate, with those that lead to its CA. Needs `key`.
+        "cert" cert: String, optional;
+        /// The key of our own certificate, without a password.
+        "key" key: String, optional;
     }
 }
 
@@ -552,42 +606,6 @@ impl FromNode for Bytes {
 
     fn describe() -> String {
         "number of bytes, such as `512KiB`".to_owned()
-    }
-}
-
-/// An address of a service.
-#[derive(Clone)]
-pub(super) struct Url(pub(super) String);
-
-/// Without a password that it may have.
-impl std::fmt::Debug for Url {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&without_secrets(&self.0))
-    }
-}
-
-impl FromNode for Url {
-    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Option<Self> {
-        let text = reader.text(node, path)?;
-        let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
-        let host = rest.map(|it| it.split(['/', '?', '#']).next().unwrap_or(it));
-        let host = host.map(|it| it.rsplit('@').next().unwrap_or(it));
-        let is_host = |it: &str| !it.is_empty() && !it.starts_with(':');
-        let is_clean = !text.contains(|it: char| it.is_whitespace() || it.is_control());
-        if is_clean && host.is_some_and(is_host) {
-            return Some(Url(text));
-        }
-        let message = format!("{} is not the address of a service", shown(node, path));
-        reader.error(node, path, message, "write it like `http://localhost:8080/orders`");
-        None
-    }
-
-    fn schema(_: &mut Sections) -> Json {
-        json!({ "type": "string", "pattern": r"^https?://[^\s]+$|\$\{" })
-    }
-
-    fn describe() -> String {
-        "URL".to_owned()
     }
 }
 

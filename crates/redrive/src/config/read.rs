@@ -289,7 +289,9 @@ fn name(path: &Path<'_>) -> String {
 /// The value for a message: as it is written, before variables were filled in, and never a secret.
 pub(super) fn shown(node: &Node, path: &Path<'_>) -> String {
     match &node.value {
-        Value::Scalar(_) if is_secret(path.last_key()) => "a value that is not shown".to_owned(),
+        Value::Scalar(_) if is_secret(path.last_key()) || is_request_header(path) => {
+            "a value that is not shown".to_owned()
+        }
         Value::Scalar(scalar) if scalar.is_null() => "empty".to_owned(),
         Value::Scalar(scalar) => quoted(&without_secrets(&scalar.text)).into_owned(),
         Value::List(_) | Value::Map(_) => node.sort().to_owned(),
@@ -301,10 +303,24 @@ pub(super) fn is_filled_in(node: &Node) -> bool {
     matches!(&node.value, Value::Scalar(scalar) if env::is_expandable(&scalar.text))
 }
 
+/// Whether it is a header of requests to a service, which may have a key of any name.
+fn is_request_header(path: &Path<'_>) -> bool {
+    matches!(path, Path::Key(Path::Key(http, "headers"), _) if http.last_key() == "http")
+}
+
 /// Whether the value of such a key must not be shown.
 pub(super) fn is_secret(key: &str) -> bool {
-    const PARTS: [&str; 8] =
-        ["password", "secret", "token", "credential", "jaas", "passphrase", "pem", "authorization"];
+    const PARTS: [&str; 9] = [
+        "password",
+        "secret",
+        "token",
+        "credential",
+        "jaas",
+        "passphrase",
+        "pem",
+        "authorization",
+        "bearer",
+    ];
     let key = key.to_lowercase();
     PARTS.iter().any(|it| key.contains(it))
 }

@@ -7,14 +7,15 @@ use serde_json::{Value as Json, json};
 use super::admin::{RawAdmin, RawLog};
 use super::otlp::RawOtlp;
 use super::raw::{
-    RawBreaker, RawConfig, RawDeadLetter, RawDefault, RawDelayed, RawDrain, RawExponential,
-    RawExponentialRandom, RawFlow, RawHandler, RawHeaderMatch, RawHttp, RawInMemory, RawLinear,
-    RawMatch, RawPolicy, RawRandom, RawRetry, RawStop, RawTier,
+    RawAuth, RawBasic, RawBreaker, RawConfig, RawDeadLetter, RawDefault, RawDelayed, RawDrain,
+    RawExponential, RawExponentialRandom, RawFlow, RawHandler, RawHeaderMatch, RawHttp,
+    RawInMemory, RawLinear, RawMatch, RawPolicy, RawRandom, RawRetry, RawSign, RawStop, RawTier,
+    RawTls,
 };
 use super::read::{FromNode, Section, Sections, doc_text};
 
 /// All sections, in the order of the reference.
-const SECTIONS: [Section; 23] = [
+const SECTIONS: [Section; 27] = [
     RawConfig::SECTION,
     RawDrain::SECTION,
     RawAdmin::SECTION,
@@ -23,6 +24,10 @@ const SECTIONS: [Section; 23] = [
     RawFlow::SECTION,
     RawHandler::SECTION,
     RawHttp::SECTION,
+    RawAuth::SECTION,
+    RawBasic::SECTION,
+    RawSign::SECTION,
+    RawTls::SECTION,
     RawRetry::SECTION,
     RawTier::SECTION,
     RawDeadLetter::SECTION,

@@ -5,14 +5,13 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rdkafka::types::RDKafkaErrorCode;
 use redrive_core::lane::Lane;
 use redrive_core::offsets::BlockId;
 
 use crate::handler::Outcome;
 use crate::kafka::commit::Refusal;
 use crate::kafka::message::Message;
-use crate::kafka::publish::{Outgoing, Receipt};
+use crate::kafka::publish::{Outgoing, Receipt, Unpublished};
 use crate::record::Record;
 
 /// A partition of one of the flow's topics.
@@ -62,7 +61,7 @@ pub(crate) struct Ran {
 pub(crate) struct Published {
     pub(crate) lane: u64,
     pub(crate) offset: i64,
-    pub(crate) result: Result<(), RDKafkaErrorCode>,
+    pub(crate) result: Result<(), Unpublished>,
 }
 
 pub(crate) enum Letter {
@@ -72,8 +71,10 @@ pub(crate) enum Letter {
     Drain { lanes: Vec<u64>, limit: Duration, latch: Latch },
     /// Partitions are gone.
     Lose { lanes: Vec<u64> },
+    /// A transaction is about to end that these records' hops are in: their lanes are to commit, by this ticket.
+    Close { group: usize, ticket: u64, lanes: Vec<(u64, Vec<i64>)> },
     /// A commit was accepted, or was not.
-    Committed { lane: u64, result: Result<(), Refusal> },
+    Committed { lane: u64, ticket: u64, result: Result<(), Refusal> },
     /// Offsets were read again.
     Reread { lane: u64, ticket: u64, messages: Vec<Message>, end: Option<bool> },
     /// A block is in the state topic, or is not.
@@ -135,7 +136,7 @@ impl Inbox {
 }
 
 impl Receipt for Inbox {
-    fn published(&self, (lane, offset): (u64, i64), result: Result<(), RDKafkaErrorCode>) {
+    fn published(&self, (lane, offset): (u64, i64), result: Result<(), Unpublished>) {
         self.put(|it| it.published.push(Published { lane, offset, result }));
     }
 }

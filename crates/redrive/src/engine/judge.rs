@@ -69,10 +69,10 @@ impl Judge<'_> {
         let (next, event) = match verdict.action {
             Action::RunAgain { wait, in_place } => {
                 let by = match (asked, failure.retry_after) {
-                    (Some(_), _) => DelayBy::Handler,
+                    (Some(Ask::RetryAt(_)), _) => DelayBy::Handler,
                     // It counts where it is longer than the policy's own wait, and is never made longer.
-                    (None, Some(after)) if wait <= after => DelayBy::RetryAfter,
-                    (None, _) => DelayBy::Backoff,
+                    (_, Some(after)) if wait <= after => DelayBy::RetryAfter,
+                    _ => DelayBy::Backoff,
                 };
                 let event = Event::RunsAgain {
                     spot,
@@ -95,12 +95,12 @@ impl Judge<'_> {
                     .and_then(|it| self.plan.flow.strategy().tiers().get(it));
                 let backoff = found.delayed.as_ref().and_then(|it| it.backoff.as_ref());
                 let by = match (asked, failure.retry_after, backoff) {
-                    (Some(_), ..) => DelayBy::Handler,
-                    (None, Some(_), _) => DelayBy::RetryAfter,
-                    (None, None, None) if tier_plan.is_some_and(|it| it.delay.is_some()) => {
+                    (Some(Ask::RetryAt(_)), ..) => DelayBy::Handler,
+                    (_, Some(_), _) => DelayBy::RetryAfter,
+                    (_, None, None) if tier_plan.is_some_and(|it| it.delay.is_some()) => {
                         DelayBy::Tier
                     }
-                    (None, None, _) => DelayBy::Backoff,
+                    _ => DelayBy::Backoff,
                 };
                 let event = Event::Retries {
                     spot,

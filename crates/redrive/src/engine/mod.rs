@@ -12,29 +12,32 @@ mod run;
 pub(crate) mod trace;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use rdkafka::types::RDKafkaErrorCode;
 use redrive_core::lane::{Action, Event as Told, Fate, Hop, Next, Slots};
-use redrive_core::{Draw, Reason, Timestamp};
+use redrive_core::offsets::BlockId;
+use redrive_core::{Draw, Failure, Reason, Timestamp};
 use tokio::runtime::Handle;
 
 use crate::clock;
-use crate::event::{Event, Events, Spot};
+use crate::event::{DelayBy, Event, Events, Spot};
 use crate::handler::{AnyHandler, Outcome};
 use crate::kafka::commit::{self, Commits, Refusal};
 use crate::kafka::message::Message;
-use crate::kafka::publish::{Outgoing, Publisher};
+use crate::kafka::publish::{Outgoing, Publisher, Unpublished};
 use crate::kafka::queue::Queue;
 use crate::kafka::reread::{self, Rereader};
 use crate::kafka::state::StateTopic;
+use crate::kafka::transaction;
 use crate::numbers::Numbers;
 use census::{Ages, LaneCensus, Rhythm};
 use inbox::{Inbox, LaneKey, Latch, Letter, Letters, OwnLane, Published, Ran, Read};
 pub(crate) use judge::Partitions;
-use judge::{Judge, spot, trimmed};
+use judge::{Judge, describe, spot, trimmed};
 use plan::{FlowPlan, Role};
 use run::{Runner, Start};
 use trace::Tracer;
@@ -63,6 +66,8 @@ impl Tools {
 pub(crate) struct GroupLink {
     pub(crate) commits: Arc<Commits>,
     pub(crate) queue: Weak<Queue>,
+    /// Where hops and commits are one transaction, whoever makes it.
+    pub(crate) transactions: bool,
 }
 
 /// What others see of a flow.
@@ -100,6 +105,9 @@ struct Held {
     is_cut_off: bool,
     wakeup: Option<Timestamp>,
     latch: Option<Latch>,
+    /// By which its commit is known, and whether a transaction waits for that.
+    ticket: u64,
+    is_closing: bool,
     /// Records that are too large for their next stop, and how often something smaller was tried.
     too_large: BTreeMap<i64, u8>,
     /// Records that could not be published.
@@ -213,6 +221,8 @@ impl Engine {
                     is_cut_off: false,
                     wakeup: None,
                     latch: None,
+                    ticket: 0,
+                    is_closing: false,
                     too_large: BTreeMap::new(),
                     unpublished: BTreeSet::new(),
                     ages: Ages::default(),
@@ -241,7 +251,16 @@ impl Engine {
                     self.remove(lane);
                 }
             }
-            Letter::Committed { lane, result } => self.committed(lane, result, now),
+            Letter::Close { group, ticket, lanes } => {
+                for (lane, sent) in lanes {
+                    self.close(group, ticket, lane, &sent, now);
+                }
+            }
+            Letter::Committed { lane, ticket, result } => {
+                if self.lanes.get(&lane).is_some_and(|it| it.ticket == ticket) {
+                    self.committed(lane, result, now);
+                }
+            }
             Letter::Reread { lane, ticket, messages, end } => {
                 let role = self.role(lane);
                 for message in messages.into_iter().filter(|it| it.error().is_none()) {
@@ -265,12 +284,10 @@ impl Engine {
             Letter::Stored { lane, id, is_stored: true } => {
                 self.feed(lane, |machine, slots| machine.stored(id, now, slots));
             }
-            Letter::Stored { lane, is_stored: false, .. } => {
-                self.state.numbers.state_block_failures.add(1);
-                let refusal = Refusal::Failed("the state topic did not take a block".to_owned());
-                self.committed(lane, Err(refusal), now);
-            }
+            Letter::Stored { lane, id, is_stored: false } => self.not_stored(lane, id, now),
             Letter::Resume => {
+                // It is user code, and this thread is not to end with it.
+                _ = catch_unwind(AssertUnwindSafe(|| self.tools.handler.resumed()));
                 self.set_stopped(None);
                 self.go_on(now);
                 self.tools.events.tell(&Event::Resumed);
@@ -418,6 +435,7 @@ impl Engine {
             }
             Outcome::Failed(failure) => (failure, None),
             Outcome::Asked(failure, asked) => (failure, Some(asked)),
+            Outcome::Held(failure, wait) => return self.hold(lane, offset, &failure, wait, now),
         };
         self.state.numbers.run_failed();
         let role = self.role(lane);
@@ -446,6 +464,68 @@ impl Engine {
         }
     }
 
+    /// The lane commits what is in a transaction, with the transaction.
+    fn close(&mut self, group: usize, ticket: u64, lane: u64, sent: &[i64], now: Timestamp) {
+        let Some(held) = self.lanes.get_mut(&lane) else {
+            if let Some(link) = self.tools.groups.get(group) {
+                link.commits.refuse(ticket);
+            }
+            return;
+        };
+        (held.ticket, held.is_closing) = (ticket, true);
+        for offset in sent {
+            held.make_good(*offset, &self.state);
+        }
+        self.feed(lane, |machine, slots| machine.close_transaction(sent, now, slots));
+    }
+
+    fn not_stored(&mut self, lane: u64, id: BlockId, now: Timestamp) {
+        self.state.numbers.state_block_failures.add(1);
+        let Some(held) = self.lanes.get_mut(&lane) else {
+            return;
+        };
+        self.touched.insert(lane);
+        if !held.machine.store_failed(id, now, &mut self.slots) {
+            return;
+        }
+        if std::mem::take(&mut held.is_closing)
+            && let Some(link) = self.tools.groups.get(held.group)
+        {
+            link.commits.refuse(held.ticket);
+        }
+        // Whatever comes of that transaction, this lane knows already.
+        held.ticket = 0;
+        let key = held.key;
+        let error = "the state topic did not take a block".to_owned();
+        let (topic, partition) = (self.topic(key), key.partition);
+        self.tools.events.tell(&Event::CommitFailed { topic, partition, error });
+    }
+
+    /// A record stays in its place, and nothing is counted.
+    fn hold(&mut self, lane: u64, offset: i64, failure: &Failure, wait: Duration, now: Timestamp) {
+        let Some(held) = self.lanes.get_mut(&lane) else {
+            return;
+        };
+        self.touched.insert(lane);
+        if !held.machine.failed(offset, false, now, &mut self.slots) {
+            return;
+        }
+        let Some((record, in_place)) = held.machine.active(offset) else {
+            return;
+        };
+        let (spot, error) = (spot(record), describe(failure));
+        self.tools.events.tell(&Event::RunsAgain {
+            spot,
+            error,
+            wait,
+            by: DelayBy::Handler,
+            run: in_place.runs,
+            runs: None,
+            policy: None,
+        });
+        held.machine.judged(offset, Next::RunAgain { wait, in_place }, now, &mut self.slots);
+    }
+
     fn published(&mut self, published: Published, now: Timestamp) {
         let Published { lane, offset, result } = published;
         let Some(held) = self.lanes.get_mut(&lane) else {
@@ -459,7 +539,10 @@ impl Engine {
                 }
                 held.machine.published(offset, now, &mut self.slots);
             }
-            Err(error) => self.not_published(lane, offset, error, now),
+            Err(Unpublished::Refused(error)) => self.not_published(lane, offset, error, now),
+            Err(Unpublished::Aborted) => {
+                held.machine.publish_again(offset, now, &mut self.slots);
+            }
         }
     }
 
@@ -720,6 +803,10 @@ impl Engine {
                     Hop::Verdict(_) => {}
                 }
                 let outgoing = judge.hop(role, &payload, hop);
+                if let Some(link) = self.tools.groups.get(group).filter(|it| it.transactions) {
+                    let hop = transaction::Hop { lane, offset, record: payload, outgoing };
+                    return link.commits.hop(hop);
+                }
                 let receipt = Arc::clone(&self.inbox);
                 let sent =
                     self.tools.publisher.publish(Some(payload), outgoing, receipt, (lane, offset));
@@ -749,8 +836,12 @@ impl Engine {
                 self.tools.state_topic.delete(&self.tools.publisher, (topic, key.partition), id);
             }
             Action::Commit { offset, metadata } => {
+                if !std::mem::take(&mut held.is_closing) {
+                    held.ticket = commit::ticket();
+                }
                 if let Some(link) = self.tools.groups.get(group) {
-                    link.commits.request(commit::Request { lane, offset, metadata });
+                    let ticket = held.ticket;
+                    link.commits.request(commit::Request { lane, ticket, offset, metadata });
                 }
             }
             Action::Pause => {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redrive_core::headers::{self, Dialect, Due, Header, Owner, Place, ReadContext, Reading};
 use redrive_core::lane::{Fate, Item, LaneKind};
-use redrive_core::{Flow, Reason, Strategy, Timestamp};
+use redrive_core::{Flow, Reason, RetryState, Strategy, Timestamp};
 
 use crate::config::DeadLetterFormat;
 use crate::handler::{Context, Names, Retried};
@@ -170,10 +170,11 @@ impl FlowPlan {
             let origin = reading.origin.map(|it| (it.topic.to_owned(), it.partition, it.offset));
             Box::new(Retried {
                 origin,
-                overall: reading.state.overall,
-                policy: reading.state.policy.map(|it| it.into_owned()),
+                state: RetryState {
+                    policy: reading.state.policy.map(|it| it.into_owned().into()),
+                    ..reading.state
+                },
                 redriven: reading.redriven,
-                first_failed_at: reading.state.first_failed_at,
             })
         });
         Context {

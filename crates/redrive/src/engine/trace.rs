@@ -93,7 +93,9 @@ impl Begun {
         self.span.ended = SystemTime::now().max(self.span.began);
         self.span.error = match outcome {
             Outcome::Done => None,
-            Outcome::Failed(failure) | Outcome::Asked(failure, _) => Some(describe(failure)),
+            Outcome::Failed(failure) | Outcome::Asked(failure, _) | Outcome::Held(failure, _) => {
+                Some(describe(failure))
+            }
         };
         (self.tracer)(self.span);
     }

@@ -105,6 +105,27 @@ impl Properties {
         )
     }
 
+    /// The producer of hops that are part of transactions.
+    pub(crate) fn transactional_producer(&self, name: &str) -> ClientConfig {
+        let mut config = self.producer();
+        config.set("transactional.id", name);
+        // One that is killed holds readers for as long.
+        let limit = config.get("transaction.timeout.ms").unwrap_or("10000").to_owned();
+        config.set("transaction.timeout.ms", limit.as_str());
+        config.set("message.timeout.ms", limit);
+        config
+    }
+
+    /// What tells this process's transactions from others': the member's own name, where it has one.
+    pub(crate) fn transactional_id(&self, group: &str) -> String {
+        let own = self.0.iter().find(|it| it.0 == "group.instance.id").map(|it| it.1.clone());
+        let own = own.unwrap_or_else(|| {
+            let random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), group);
+            format!("{random:016x}")
+        });
+        format!("{group}.redrive.{own}")
+    }
+
     /// A client that manages topics.
     pub(crate) fn admin(&self) -> ClientConfig {
         self.client(&[], &[])
@@ -124,6 +145,11 @@ pub(crate) struct Told {
 impl Told {
     pub(crate) fn new(events: Events) -> Self {
         Self { events, refused: Arc::default(), fatal: Arc::default() }
+    }
+
+    /// The same for a client that can be made anew, whatever happens to it.
+    pub(crate) fn apart(&self) -> Self {
+        Self { fatal: Arc::default(), ..self.clone() }
     }
 
     /// Why a client can go on no more, and the process has to start anew.

@@ -4,6 +4,7 @@
 //! ours any more is forgotten here before it is given back, and a commit that is under way is waited for.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
@@ -12,6 +13,7 @@ use rdkafka::types::RDKafkaErrorCode;
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::group::Member;
+use super::transaction::Hop;
 use crate::engine::inbox::{Inbox, Letter};
 
 /// Why a commit was not accepted.
@@ -25,9 +27,18 @@ pub(crate) enum Refusal {
     Failed(String),
 }
 
+/// Tickets are numbered through the whole process.
+static TICKETS: AtomicU64 = AtomicU64::new(1);
+
+/// By which somebody knows what became of a commit.
+pub(crate) fn ticket() -> u64 {
+    TICKETS.fetch_add(1, Ordering::Relaxed)
+}
+
 /// What is to be committed for a partition.
 pub(crate) struct Request {
     pub(crate) lane: u64,
+    pub(crate) ticket: u64,
     pub(crate) offset: i64,
     pub(crate) metadata: String,
 }
@@ -36,27 +47,31 @@ pub(crate) struct Request {
 #[derive(Default)]
 pub(crate) struct Commits {
     state: Mutex<State>,
-    changed: Condvar,
+    pub(super) changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+pub(super) struct State {
     /// The partitions that are ours, by lane.
-    owned: BTreeMap<u64, Owned>,
-    requests: Vec<Request>,
-    is_committing: bool,
-    is_over: bool,
+    pub(super) owned: BTreeMap<u64, Owned>,
+    pub(super) requests: Vec<Request>,
+    /// Hops that are to be part of a transaction.
+    pub(super) hops: Vec<Hop>,
+    /// A transaction that one of its lanes will not commit.
+    pub(super) refused: Option<u64>,
+    pub(super) is_committing: bool,
+    pub(super) is_over: bool,
 }
 
 #[derive(Clone)]
-struct Owned {
-    topic: Arc<str>,
-    partition: i32,
-    inbox: Arc<Inbox>,
+pub(super) struct Owned {
+    pub(super) topic: Arc<str>,
+    pub(super) partition: i32,
+    pub(super) inbox: Arc<Inbox>,
 }
 
 impl Commits {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -80,6 +95,18 @@ impl Commits {
         self.changed.notify_all();
     }
 
+    /// Lets a record be published in a transaction. What becomes of it is told to the lane's inbox.
+    pub(crate) fn hop(&self, hop: Hop) {
+        self.lock().hops.push(hop);
+        self.changed.notify_all();
+    }
+
+    /// A lane will not commit what is in a transaction.
+    pub(crate) fn refuse(&self, ticket: u64) {
+        self.lock().refused = Some(ticket);
+        self.changed.notify_all();
+    }
+
     /// No more commits are made.
     pub(crate) fn end(&self) {
         self.lock().is_over = true;
@@ -96,29 +123,32 @@ impl Commits {
             if state.is_over {
                 return;
             }
-            let requests = std::mem::take(&mut state.requests);
-            let owned: Vec<_> = requests
-                .into_iter()
-                .filter_map(|it| Some((state.owned.get(&it.lane)?.clone(), it)))
-                .collect();
-            state.is_committing = true;
-            drop(state);
-            commit(consumer, &owned);
-            self.lock().is_committing = false;
-            self.changed.notify_all();
+            self.commit_requests(state, consumer);
         }
+    }
+
+    /// Commits what is asked for, as far as it is ours.
+    pub(super) fn commit_requests(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        consumer: &BaseConsumer<Member>,
+    ) {
+        let requests = std::mem::take(&mut state.requests);
+        let owned: Vec<_> = requests
+            .into_iter()
+            .filter_map(|it| Some((state.owned.get(&it.lane)?.clone(), it)))
+            .collect();
+        state.is_committing = true;
+        drop(state);
+        commit(consumer, &owned);
+        self.lock().is_committing = false;
+        self.changed.notify_all();
     }
 }
 
 /// Commits in one request. The broker does not say whose metadata was too long, so that they are then tried one by one.
 fn commit(consumer: &BaseConsumer<Member>, requests: &[(Owned, Request)]) {
-    let mut list = TopicPartitionList::new();
-    for (owned, request) in requests {
-        let mut entry = list.add_partition(&owned.topic, owned.partition);
-        // An offset of a record is never one of the special ones.
-        _ = entry.set_offset(Offset::Offset(request.offset));
-        entry.set_metadata(request.metadata.as_str());
-    }
+    let list = list(requests);
     if list.count() == 0 {
         return;
     }
@@ -129,11 +159,24 @@ fn commit(consumer: &BaseConsumer<Member>, requests: &[(Owned, Request)]) {
     }
     for (owned, request) in requests {
         let result = result.clone();
-        owned.inbox.send(Letter::Committed { lane: request.lane, result });
+        let (lane, ticket) = (request.lane, request.ticket);
+        owned.inbox.send(Letter::Committed { lane, ticket, result });
     }
 }
 
-fn refusal(error: &KafkaError) -> Refusal {
+/// Offsets with their metadata, as Kafka's client takes them.
+pub(super) fn list(requests: &[(Owned, Request)]) -> TopicPartitionList {
+    let mut list = TopicPartitionList::new();
+    for (owned, request) in requests {
+        let mut entry = list.add_partition(&owned.topic, owned.partition);
+        // An offset of a record is never one of the special ones.
+        _ = entry.set_offset(Offset::Offset(request.offset));
+        entry.set_metadata(request.metadata.as_str());
+    }
+    list
+}
+
+pub(super) fn refusal(error: &KafkaError) -> Refusal {
     use RDKafkaErrorCode as Code;
     match error.rdkafka_error_code() {
         Some(Code::OffsetMetadataTooLarge) => Refusal::TooLong,

@@ -25,6 +25,7 @@ use super::message::Message;
 use super::offsets;
 use super::queue::Queue;
 use super::state::{self, StateTopic};
+use super::transaction::Transactor;
 use crate::clock;
 use crate::engine::inbox::{Inbox, LaneKey, Latch, Letter, Read};
 use crate::event::{Event, Events};
@@ -72,6 +73,8 @@ pub(crate) struct GroupPlan {
     pub(crate) topics: Vec<Subscribed>,
     pub(crate) revoke_limit: Duration,
     pub(crate) shutdown_limit: Duration,
+    /// Whether hops and commits are one transaction.
+    pub(crate) is_exactly_once: bool,
 }
 
 /// What others see of a member.
@@ -460,6 +463,7 @@ pub(crate) struct Group {
     consumer: Arc<BaseConsumer<Member>>,
     pub(crate) commits: Arc<Commits>,
     pub(crate) pulse: Arc<Pulse>,
+    properties: Properties,
 }
 
 impl Group {
@@ -494,7 +498,7 @@ impl Group {
         if let Ok(mut own) = consumer.context().queue.lock() {
             *own = queue.map(Arc::new);
         }
-        Ok(Self { consumer: Arc::new(consumer), commits, pulse })
+        Ok(Self { consumer: Arc::new(consumer), commits, pulse, properties: properties.clone() })
     }
 
     /// The queue that it is read from.
@@ -504,7 +508,7 @@ impl Group {
 
     /// Polls until it is told to stop, and leaves the group.
     pub(crate) fn run(self) {
-        let Group { consumer, commits, pulse } = self;
+        let Group { consumer, commits, pulse, properties } = self;
         let member = consumer.context();
         let Some(queue) = member.queue() else {
             _ = pulse.fatal.set("librdkafka could not make a queue".to_owned());
@@ -512,9 +516,22 @@ impl Group {
         };
         let committer = {
             let (consumer, commits) = (Arc::clone(&consumer), Arc::clone(&commits));
-            thread::Builder::new()
-                .name("redrive-commit".to_owned())
-                .spawn(move || commits.run(&consumer))
+            let thread = thread::Builder::new().name("redrive-commit".to_owned());
+            if member.plan.is_exactly_once {
+                let transactor = Transactor {
+                    commits,
+                    pulse: Arc::clone(&pulse),
+                    properties,
+                    told: member.told.clone(),
+                    events: member.events.clone(),
+                    group: member.plan.group.as_str().into(),
+                    index: member.plan.index,
+                    consumer,
+                };
+                thread.spawn(move || transactor.run())
+            } else {
+                thread.spawn(move || commits.run(&consumer))
+            }
         };
         let topics: Vec<_> = member.plan.topics.iter().map(|it| &*it.topic).collect();
         let subscribed = match (committer.as_ref(), consumer.subscribe(&topics)) {

@@ -13,3 +13,4 @@ pub(crate) mod publish;
 pub(crate) mod queue;
 pub(crate) mod reread;
 pub(crate) mod state;
+pub(crate) mod transaction;

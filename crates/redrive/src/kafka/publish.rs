@@ -1,4 +1,4 @@
-//! Publishing: one idempotent producer whose calls never wait.
+//! Publishing: producers whose calls never wait.
 
 #![expect(
     unsafe_code,
@@ -46,7 +46,16 @@ pub(crate) struct Body {
 /// Whoever wants to know what became of a publish.
 pub(crate) trait Receipt: Send + Sync {
     /// The record was acknowledged by all replicas that are in sync, or it was not.
-    fn published(&self, ticket: (u64, i64), result: Result<(), RDKafkaErrorCode>);
+    fn published(&self, ticket: (u64, i64), result: Result<(), Unpublished>);
+}
+
+/// Why a record is not at its next stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unpublished {
+    /// It was not taken.
+    Refused(RDKafkaErrorCode),
+    /// It was part of a transaction that ended because of something else.
+    Aborted,
 }
 
 /// What goes along with a record until it is acknowledged. librdkafka reads the value where it is, so that it must stay.
@@ -57,7 +66,8 @@ pub(crate) struct Pending {
     _outgoing: Arc<Outgoing>,
 }
 
-struct Context(Told);
+/// Brings what becomes of records to whoever wants to know.
+pub(crate) struct Context(Told);
 
 impl ClientContext for Context {
     fn error(&self, error: KafkaError, reason: &str) {
@@ -75,11 +85,13 @@ impl ProducerContext for Context {
     fn delivery(&self, result: &DeliveryResult<'_>, pending: Box<Pending>) {
         let code =
             |error: &KafkaError| error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Fail);
-        let result = result.as_ref().map(|_| ()).map_err(|(error, _)| code(error));
+        let refused = |(error, _): &(KafkaError, _)| Unpublished::Refused(code(error));
+        let result = result.as_ref().map(|_| ()).map_err(refused);
         pending.receipt.published(pending.ticket, result);
     }
 }
 
+/// An idempotent producer.
 pub(crate) struct Publisher {
     producer: ThreadedProducer<Context>,
 }
@@ -88,6 +100,24 @@ impl Publisher {
     pub(crate) fn new(properties: &Properties, told: Told) -> KafkaResult<Self> {
         let producer = properties.producer().create_with_context(Context(told))?;
         Ok(Self { producer })
+    }
+
+    /// One whose records are part of transactions. Whatever another one of the same name has begun comes to its end first.
+    pub(crate) fn transactional(
+        properties: &Properties,
+        told: Told,
+        name: &str,
+        limit: Duration,
+    ) -> KafkaResult<Self> {
+        let config = properties.transactional_producer(name);
+        let producer: ThreadedProducer<Context> = config.create_with_context(Context(told))?;
+        producer.init_transactions(limit)?;
+        Ok(Self { producer })
+    }
+
+    /// The client, for its transactions.
+    pub(crate) fn producer(&self) -> &impl Producer<Context> {
+        &self.producer
     }
 
     /// Sends a record on its way. What becomes of it is told to the receipt, by another thread.

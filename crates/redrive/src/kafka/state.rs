@@ -15,7 +15,7 @@ use redrive_core::offsets::{Block, BlockId};
 
 use super::client::{Properties, Told};
 use super::offsets;
-use super::publish::{Body, Outgoing, Publisher, Receipt};
+use super::publish::{Body, Outgoing, Publisher, Receipt, Unpublished};
 use crate::engine::inbox::{Inbox, Letter};
 
 /// The blocks of one partition.
@@ -136,7 +136,7 @@ struct Stored {
 }
 
 impl Receipt for Stored {
-    fn published(&self, (lane, _): (u64, i64), result: Result<(), RDKafkaErrorCode>) {
+    fn published(&self, (lane, _): (u64, i64), result: Result<(), Unpublished>) {
         self.inbox.send(Letter::Stored { lane, id: self.id, is_stored: result.is_ok() });
     }
 }
@@ -144,7 +144,7 @@ impl Receipt for Stored {
 struct Deleted;
 
 impl Receipt for Deleted {
-    fn published(&self, _: (u64, i64), _: Result<(), RDKafkaErrorCode>) {}
+    fn published(&self, _: (u64, i64), _: Result<(), Unpublished>) {}
 }
 
 fn write_key((topic, partition): (&str, i32), id: BlockId) -> String {

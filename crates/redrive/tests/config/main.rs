@@ -4,6 +4,7 @@
 #![expect(clippy::panic, reason = "a test that cannot go on should say why")]
 
 mod hostile;
+mod http;
 mod observing;
 mod problems;
 mod running;

@@ -256,10 +256,10 @@ fn of_two_limits_of_a_run_the_handlers_own_counts() {
     );
     let flow = &yaml(text).config.unwrap().flows[0];
     assert_eq!(flow.timeout, None);
-    assert!(matches!(flow.handler, Some(Handler::Http { timeout, .. }) if timeout == 10 * SECOND));
+    assert!(matches!(flow.handler, Some(Handler::Http(ref it)) if it.timeout == 10 * SECOND));
     let flow = valid_flow(&with("timeout: 5s\n  handler: { http: { url: 'http://h' } }"));
     assert_eq!(flow.timeout, Some(5 * SECOND));
-    assert!(matches!(flow.handler, Some(Handler::Http { timeout, .. }) if timeout == 5 * SECOND));
+    assert!(matches!(flow.handler, Some(Handler::Http(ref it)) if it.timeout == 5 * SECOND));
 }
 
 #[test]

@@ -95,10 +95,13 @@ fn the_sections_outside_the_retries_mean_what_they_say() {
     };
     assert_eq!(properties, &[("bootstrap.servers".to_owned(), "localhost:9092".to_owned())]);
     let flow = config.flow("orders").unwrap();
-    let Some(Handler::Http { url, timeout }) = &flow.handler else {
+    let Some(Handler::Http(service)) = &flow.handler else {
         panic!("an HTTP handler was expected, not {:?}", flow.handler)
     };
-    assert_eq!((url.as_str(), *timeout), ("http://localhost:8080/orders", 10 * SECOND));
+    assert_eq!(
+        (service.url.as_str(), service.timeout),
+        ("http://localhost:8080/orders", 10 * SECOND)
+    );
     assert_eq!(flow.concurrency, 64);
     assert_eq!(flow.ordering, Ordering::None);
     assert_eq!(flow.dead_letter_format, DeadLetterFormat::Raw);

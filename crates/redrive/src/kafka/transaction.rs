@@ -1,0 +1,423 @@
+//! Hops and commits as one: where exactly-once is asked for, a hop is there when, and only when, its record's offset is
+//! committed.
+//!
+//! One thread per group has a transaction open while there are hops, and ends it every tenth of a second: everything is
+//! delivered, the lanes are told which of their records are in it, each builds a commit that counts those as settled, and the
+//! group looks at the offsets before all of it is there at once. The group refuses the offsets of a member that it has
+//! deposed, so that nothing of its transaction is ever seen. After an abort the lanes publish again; what ran stays run.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::error::{KafkaError, KafkaResult};
+use rdkafka::producer::Producer;
+use rdkafka::types::RDKafkaErrorCode;
+
+use super::client::{Properties, Told};
+use super::commit::{self, Commits, Owned, Refusal, Request};
+use super::group::{Member, Pulse};
+use super::offsets;
+use super::publish::{Outgoing, Publisher, Receipt, Unpublished};
+use crate::engine::inbox::{Inbox, Letter};
+use crate::event::{Event, Events};
+use crate::record::Record;
+
+/// How long a transaction is open, and how many hops it has at the most.
+const EVERY: Duration = Duration::from_millis(100);
+const MOST: usize = 2000;
+/// How long the brokers may take for an answer, and the lanes for theirs.
+const ANSWER: Duration = Duration::from_secs(10);
+/// The first and the longest wait after an abort.
+const AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// A record that is to be published in a transaction.
+pub(crate) struct Hop {
+    pub(crate) lane: u64,
+    pub(crate) offset: i64,
+    pub(crate) record: Record,
+    pub(crate) outgoing: Arc<Outgoing>,
+}
+
+/// A lane and an offset of it.
+type Ticket = (u64, i64);
+
+/// What became of the hops of a transaction.
+#[derive(Default)]
+struct Deliveries {
+    told: Mutex<Vec<(Ticket, Result<(), Unpublished>)>>,
+    changed: Condvar,
+}
+
+impl Receipt for Deliveries {
+    fn published(&self, ticket: Ticket, result: Result<(), Unpublished>) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        told.push((ticket, result));
+        self.changed.notify_one();
+    }
+}
+
+impl Deliveries {
+    /// Waits until so many are told of.
+    fn wait(&self, count: usize) -> Vec<(Ticket, Result<(), Unpublished>)> {
+        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.changed.wait_timeout_while(told, 2 * ANSWER, |it| it.len() < count);
+        std::mem::take(&mut *waited.unwrap_or_else(PoisonError::into_inner).0)
+    }
+}
+
+/// A transaction that has begun.
+struct Open {
+    publisher: Publisher,
+    deliveries: Arc<Deliveries>,
+    sent: Vec<Ticket>,
+    since: Instant,
+}
+
+/// How a transaction ended.
+enum End {
+    Committed,
+    /// Nothing of it is there: because of Kafka, or because a lane did not want it.
+    Aborted(Option<KafkaError>),
+    /// Nobody knows.
+    Unknown,
+}
+
+enum Work {
+    Send(Vec<Hop>),
+    Close,
+}
+
+/// Makes a group's transactions.
+pub(super) struct Transactor {
+    pub(super) commits: Arc<Commits>,
+    pub(super) consumer: Arc<BaseConsumer<Member>>,
+    pub(super) pulse: Arc<Pulse>,
+    pub(super) properties: Properties,
+    pub(super) told: Told,
+    pub(super) events: Events,
+    pub(super) group: Arc<str>,
+    /// Which of the process's groups it is.
+    pub(super) index: usize,
+}
+
+/// What it remembers from one transaction to the next.
+#[derive(Default)]
+struct Memory {
+    name: String,
+    idle: Option<Publisher>,
+    open: Option<Open>,
+    failures: u32,
+    not_before: Option<Instant>,
+}
+
+impl Transactor {
+    /// Makes transactions until the end.
+    pub(super) fn run(&self) {
+        let name = self.properties.transactional_id(&self.group);
+        let mut memory = Memory { name, ..Memory::default() };
+        while let Some(work) = self.next_work(&memory) {
+            match work {
+                Work::Send(hops) => self.send(&mut memory, hops),
+                Work::Close => self.close(&mut memory),
+            }
+        }
+        if let Some(open) = memory.open {
+            _ = open.publisher.producer().abort_transaction(ANSWER);
+        }
+    }
+
+    fn is_ending(&self) -> bool {
+        self.pulse.is_stopping.load(Ordering::Acquire) || self.commits.lock().is_over
+    }
+
+    fn next_work(&self, memory: &Memory) -> Option<Work> {
+        let mut state = self.commits.lock();
+        loop {
+            if state.is_over {
+                return None;
+            }
+            let until = match &memory.open {
+                Some(open) if open.since.elapsed() >= EVERY || open.sent.len() >= MOST => {
+                    return Some(Work::Close);
+                }
+                Some(open) => Some(open.since + EVERY),
+                // Progress without hops needs no transaction.
+                None if !state.requests.is_empty() => {
+                    self.commits.commit_requests(state, &self.consumer);
+                    state = self.commits.lock();
+                    continue;
+                }
+                None => memory.not_before,
+            };
+            let may_send = memory.not_before.is_none_or(|it| it <= Instant::now());
+            if may_send && !state.hops.is_empty() {
+                let room = MOST - memory.open.as_ref().map_or(0, |it| it.sent.len());
+                let count = room.min(state.hops.len());
+                return Some(Work::Send(state.hops.drain(..count).collect()));
+            }
+            let wait = until.map_or(ANSWER, |it| it.saturating_duration_since(Instant::now()));
+            let waited =
+                self.commits.changed.wait_timeout(state, wait.max(Duration::from_micros(100)));
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Sends hops on their way, those whose lanes are still ours.
+    fn send(&self, memory: &mut Memory, hops: Vec<Hop>) {
+        let owned = self.commits.lock().owned.clone();
+        let hops: Vec<_> = hops.into_iter().filter(|it| owned.contains_key(&it.lane)).collect();
+        let tell = |ticket: Ticket, error| {
+            if let Some(owned) = owned.get(&ticket.0) {
+                owned.inbox.published(ticket, Err(Unpublished::Refused(error)));
+            }
+        };
+        let open = match self.begin(memory) {
+            Ok(open) => open,
+            Err(error) => {
+                let code = error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Fail);
+                hops.iter().for_each(|it| tell((it.lane, it.offset), code));
+                return self.back_off(memory, &error);
+            }
+        };
+        for Hop { lane, offset, record, outgoing } in hops {
+            let receipt = Arc::clone(&open.deliveries) as Arc<dyn Receipt>;
+            match open.publisher.publish(Some(record), outgoing, receipt, (lane, offset)) {
+                Ok(()) => open.sent.push((lane, offset)),
+                Err(code) => tell((lane, offset), code),
+            }
+        }
+    }
+
+    /// The open transaction, or a new one.
+    fn begin<'a>(&self, memory: &'a mut Memory) -> KafkaResult<&'a mut Open> {
+        let open = match memory.open.take() {
+            Some(open) => open,
+            None => {
+                let publisher = match memory.idle.take() {
+                    Some(publisher) => publisher,
+                    None => self.new_publisher(&memory.name)?,
+                };
+                publisher.producer().begin_transaction()?;
+                let (deliveries, sent) = (Arc::default(), Vec::new());
+                Open { publisher, deliveries, sent, since: Instant::now() }
+            }
+        };
+        Ok(memory.open.insert(open))
+    }
+
+    fn new_publisher(&self, name: &str) -> KafkaResult<Publisher> {
+        Publisher::transactional(&self.properties, self.told.apart(), name, ANSWER)
+    }
+
+    /// After something went wrong, the next transaction waits.
+    fn back_off(&self, memory: &mut Memory, error: &KafkaError) {
+        let wait = AGAIN.0.saturating_mul(1 << memory.failures.min(8)).min(AGAIN.1);
+        memory.failures += 1;
+        memory.not_before = Some(Instant::now() + wait);
+        if !matches!(commit::refusal(error), Refusal::NotNow) {
+            let (group, error) = (Arc::clone(&self.group), error.to_string());
+            self.events.tell(&Event::TransactionAborted { group, error });
+        }
+    }
+
+    /// Ends the transaction that is open.
+    fn close(&self, memory: &mut Memory) {
+        let Some(Open { publisher, deliveries, sent, .. }) = memory.open.take() else {
+            return;
+        };
+        let told = deliveries.wait(sent.len());
+        let mut lanes: BTreeMap<u64, Vec<i64>> = BTreeMap::new();
+        for (lane, offset) in &sent {
+            lanes.entry(*lane).or_default().push(*offset);
+        }
+        let refused = told.iter().find_map(|it| match it.1 {
+            Err(Unpublished::Refused(code)) => Some(code),
+            _ => None,
+        });
+        let owned = self.own(&lanes);
+        let (Some(owned), None, true) = (&owned, refused, told.len() >= sent.len()) else {
+            self.abort(memory, publisher);
+            self.give_back(&sent, &told);
+            let code =
+                refused.or((told.len() < sent.len()).then_some(RDKafkaErrorCode::MessageTimedOut));
+            if let Some(code) = code {
+                self.back_off(memory, &KafkaError::MessageProduction(code));
+            }
+            return self.release();
+        };
+        let ticket = commit::ticket();
+        for (inbox, lanes) in by_inbox(owned, lanes) {
+            inbox.send(Letter::Close { group: self.index, ticket, lanes });
+        }
+        let requests = self.answers(ticket, owned);
+        let end = match &requests {
+            None => End::Aborted(None),
+            Some(requests) => self.commit(&publisher, requests),
+        };
+        let result = match end {
+            End::Committed => {
+                memory.idle = Some(publisher);
+                Ok(())
+            }
+            End::Aborted(error) => {
+                self.abort(memory, publisher);
+                Err(error)
+            }
+            End::Unknown => {
+                // Who comes after it waits for its end.
+                drop(publisher);
+                match self.find_out(memory, requests.as_deref().unwrap_or_default()) {
+                    Some(true) => Ok(()),
+                    Some(false) => Err(None),
+                    None => return self.release(),
+                }
+            }
+        };
+        let longest = requests.iter().flatten().map(|it| it.1.metadata.len()).max();
+        for (lane, owned) in owned {
+            let request = requests.iter().flatten().find(|it| it.1.lane == *lane);
+            let is_longest = request.map(|it| it.1.metadata.len()) == longest;
+            let result = result.as_ref().copied().map_err(|error| {
+                match error.as_ref().map(commit::refusal) {
+                    Some(Refusal::TooLong) if is_longest => Refusal::TooLong,
+                    _ => Refusal::NotNow,
+                }
+            });
+            owned.inbox.send(Letter::Committed { lane: *lane, ticket, result });
+        }
+        match result {
+            Ok(()) => (memory.failures, memory.not_before) = (0, None),
+            Err(Some(error)) => self.back_off(memory, &error),
+            Err(None) => {}
+        }
+        self.release();
+    }
+
+    /// The lanes of a transaction, if all are still ours. They stay so until they are released.
+    fn own(&self, lanes: &BTreeMap<u64, Vec<i64>>) -> Option<BTreeMap<u64, Owned>> {
+        let mut state = self.commits.lock();
+        state.is_committing = true;
+        state.refused = None;
+        lanes.keys().map(|it| Some((*it, state.owned.get(it)?.clone()))).collect()
+    }
+
+    fn release(&self) {
+        self.commits.lock().is_committing = false;
+        self.commits.changed.notify_all();
+    }
+
+    /// What each of the lanes commits, or nothing if one of them does not.
+    fn answers(&self, ticket: u64, owned: &BTreeMap<u64, Owned>) -> Option<Vec<(Owned, Request)>> {
+        let until = Instant::now() + ANSWER;
+        let mut answers = Vec::new();
+        let mut state = self.commits.lock();
+        loop {
+            // What these lanes wanted to commit before does not count any more.
+            let mine = state.requests.extract_if(.., |it| owned.contains_key(&it.lane));
+            let mine = mine.filter(|it| it.ticket == ticket);
+            answers.extend(mine.filter_map(|it| Some((owned.get(&it.lane)?.clone(), it))));
+            if answers.len() == owned.len() {
+                return Some(answers);
+            }
+            let wait = until.saturating_duration_since(Instant::now());
+            if state.refused == Some(ticket) || state.is_over || wait.is_zero() {
+                return None;
+            }
+            let waited = self.commits.changed.wait_timeout(state, wait);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn commit(&self, publisher: &Publisher, requests: &[(Owned, Request)]) -> End {
+        let Some(group) = self.consumer.group_metadata() else {
+            return End::Aborted(None);
+        };
+        let list = commit::list(requests);
+        let producer = publisher.producer();
+        if let Err(error) = producer.send_offsets_to_transaction(&list, &group, ANSWER) {
+            return End::Aborted(Some(error));
+        }
+        loop {
+            match producer.commit_transaction(ANSWER) {
+                Ok(()) => return End::Committed,
+                // Also one that says that it has to be aborted: it may be that only the answer was lost.
+                Err(KafkaError::Transaction(error))
+                    if error.is_retriable() && !self.is_ending() => {}
+                Err(_) => return End::Unknown,
+            }
+        }
+    }
+
+    /// Finds out whether a transaction was committed: its offsets are there, or are not. None if that cannot be found out.
+    fn find_out(&self, memory: &mut Memory, requests: &[(Owned, Request)]) -> Option<bool> {
+        let names: Vec<_> = requests.iter().map(|it| (&*it.0.topic, it.0.partition)).collect();
+        loop {
+            let found = self.new_publisher(&memory.name).and_then(|publisher| {
+                memory.idle = Some(publisher);
+                offsets::committed(&self.consumer, &names, ANSWER)
+            });
+            match found {
+                Ok(found) => {
+                    return Some(requests.iter().all(|(owned, request)| {
+                        found.iter().any(|it| {
+                            it.topic == *owned.topic
+                                && it.partition == owned.partition
+                                && it.offset == Some(request.offset)
+                                && it.metadata == request.metadata.as_bytes()
+                        })
+                    }));
+                }
+                Err(error) if self.is_ending() => {
+                    let reason =
+                        format!("nobody knows whether a transaction was committed: {error}");
+                    _ = self.pulse.fatal.set(reason);
+                    return None;
+                }
+                Err(_) => std::thread::sleep(AGAIN.0),
+            }
+        }
+    }
+
+    /// Takes back everything. A producer that cannot do that is of no more use: the next one will.
+    fn abort(&self, memory: &mut Memory, publisher: Publisher) {
+        if publisher.producer().abort_transaction(ANSWER).is_ok() {
+            memory.idle = Some(publisher);
+        }
+    }
+
+    /// Tells the lanes that their records were not published.
+    fn give_back(&self, sent: &[Ticket], told: &[(Ticket, Result<(), Unpublished>)]) {
+        let told: BTreeMap<_, _> = told.iter().copied().collect();
+        let state = self.commits.lock();
+        for ticket in sent {
+            let error = told.get(ticket).copied().and_then(Result::err);
+            if let Some(owned) = state.owned.get(&ticket.0) {
+                owned.inbox.published(*ticket, Err(error.unwrap_or(Unpublished::Aborted)));
+            }
+        }
+    }
+}
+
+/// A lane and offsets of it.
+type LaneOffsets = (u64, Vec<i64>);
+
+/// Lanes with their offsets, together with those that have the same inbox.
+fn by_inbox(
+    owned: &BTreeMap<u64, Owned>,
+    lanes: BTreeMap<u64, Vec<i64>>,
+) -> Vec<(Arc<Inbox>, Vec<LaneOffsets>)> {
+    let mut inboxes: Vec<(Arc<Inbox>, Vec<LaneOffsets>)> = Vec::new();
+    for (lane, offsets) in lanes {
+        let Some(owned) = owned.get(&lane) else {
+            continue;
+        };
+        match inboxes.iter_mut().find(|it| Arc::ptr_eq(&it.0, &owned.inbox)) {
+            Some(inbox) => inbox.1.push((lane, offsets)),
+            None => inboxes.push((Arc::clone(&owned.inbox), vec![(lane, offsets)])),
+        }
+    }
+    inboxes
+}
