@@ -17,6 +17,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 use engines::Work;
 use measure::Measured;
 
+/// The binary's, for all engines.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Redrive beside the raw client: `scripts/kafka with -- cargo run --release -p redrive-bench`
 #[derive(Parser)]
 struct Args {
@@ -70,7 +74,8 @@ impl Engine {
 
 fn main() -> Result<()> {
     let mut args = Args::parse();
-    tracing_subscriber::fmt().with_max_level(tracing_subscriber::filter::LevelFilter::WARN).init();
+    let log = tracing_subscriber::fmt().with_writer(std::io::stderr);
+    log.with_max_level(tracing_subscriber::filter::LevelFilter::WARN).init();
     if args.quick {
         args.records = args.records.min(100_000);
         args.rounds = args.rounds.min(2);

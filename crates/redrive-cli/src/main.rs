@@ -19,6 +19,9 @@ use clap::Parser;
 use crate::args::{Cli, Command};
 use crate::output::Exit;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match &cli.command {

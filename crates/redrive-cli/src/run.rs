@@ -51,16 +51,20 @@ pub fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     let log =
         Log { format: args.log_format.map_or(config.log.format, LogFormat::from), ..config.log };
     redrive_admin::log::init(log)?;
-    let exporter = config.otlp.as_ref().map(Exporter::start).transpose()?;
+    let exporter = config.otlp.as_ref().map(Exporter::start).transpose();
+    let exporter = exporter.context("the thread that sends traces cannot be started")?;
     if let Some(exporter) = &exporter {
         consumer = consumer.with_tracer(exporter.tracer());
     }
     // Before the brokers are there, so that somebody can ask what is waited for.
     let admin = config.admin.as_ref().map(|it| redrive_admin::serve(it, consumer.handle()));
-    let admin = admin.transpose()?;
-    if let Some(admin) = &admin {
-        tracing::info!("health and metrics are at http://{}", admin.address());
-    }
+    let _admin = match admin {
+        Some(Err(error)) => {
+            output::fail(&error.into());
+            return Ok(Exit::Failed);
+        }
+        admin => admin.transpose()?,
+    };
     for flow in config.flows.iter().filter(|it| is_run(it)) {
         if let Some(Handler::Http(service)) = &flow.handler {
             let (topic, url) = (flow.flow.source(), service.shown_url());

@@ -28,6 +28,8 @@ pub(crate) type OwnLane = Lane<Record, Arc<Outgoing>>;
 #[derive(Default)]
 pub(crate) struct Letters {
     pub(crate) read: Vec<Read>,
+    /// Runs that succeeded, by lane and offset.
+    pub(crate) done: Vec<(u64, i64)>,
     pub(crate) ran: Vec<Ran>,
     pub(crate) published: Vec<Published>,
     pub(crate) others: Vec<Letter>,
@@ -36,6 +38,7 @@ pub(crate) struct Letters {
 impl Letters {
     fn is_empty(&self) -> bool {
         self.read.is_empty()
+            && self.done.is_empty()
             && self.ran.is_empty()
             && self.published.is_empty()
             && self.others.is_empty()
@@ -50,11 +53,36 @@ pub(crate) struct Read {
     pub(crate) until: Option<i64>,
 }
 
-/// How a run ended.
+/// How a run ended that did not just succeed.
 pub(crate) struct Ran {
     pub(crate) lane: u64,
     pub(crate) offset: i64,
     pub(crate) outcome: Outcome,
+}
+
+/// Runs that have ended.
+#[derive(Default)]
+pub(crate) struct Ended {
+    done: Vec<(u64, i64)>,
+    ran: Vec<Ran>,
+}
+
+impl Ended {
+    /// So many may end well.
+    pub(crate) fn with_room(runs: usize) -> Self {
+        Self { done: Vec::with_capacity(runs), ran: Vec::new() }
+    }
+
+    pub(crate) fn push(&mut self, lane: u64, offset: i64, outcome: Outcome) {
+        match outcome {
+            Outcome::Done => self.done.push((lane, offset)),
+            outcome => self.ran.push(Ran { lane, offset, outcome }),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.done.is_empty() && self.ran.is_empty()
+    }
 }
 
 /// What became of a publish.
@@ -117,8 +145,11 @@ impl Inbox {
         self.put(|it| it.read.push(read));
     }
 
-    pub(crate) fn ran(&self, ran: &mut Vec<Ran>) {
-        self.put(|it| it.ran.append(ran));
+    pub(crate) fn ran(&self, ended: Ended) {
+        self.put(|it| {
+            it.done.extend(ended.done);
+            it.ran.extend(ended.ran);
+        });
     }
 
     /// Takes everything out, after waiting for something until then.

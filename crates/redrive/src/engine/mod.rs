@@ -153,6 +153,9 @@ impl Engine {
             inbox: Arc::clone(&inbox),
             numbers: Arc::clone(&state.numbers),
             tracer: tools.tracer.clone(),
+            workers: tools.runtime.metrics().num_workers().max(1),
+            // Slow, until it is known better.
+            pace: AtomicU64::new(u64::MAX),
         });
         // Different in every process, so that members do not retry in step.
         let draws = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
@@ -196,6 +199,8 @@ impl Engine {
         for letter in letters.others.drain(..) {
             goes_on &= self.open_letter(letter, now);
         }
+        self.done(&letters.done, now);
+        letters.done.clear();
         for ran in letters.ran.drain(..) {
             self.ran(ran, now);
         }
@@ -426,13 +431,21 @@ impl Engine {
         self.touched.insert(lane);
     }
 
+    /// Runs have succeeded: those of a lane that come one after the other are settled together.
+    fn done(&mut self, done: &[(u64, i64)], now: Timestamp) {
+        self.state.numbers.succeeded.add(done.len() as u64);
+        for together in done.chunk_by(|one, next| one.0 == next.0) {
+            if let Some((lane, _)) = together.first() {
+                let offsets = together.iter().map(|it| it.1);
+                self.feed(*lane, |machine, slots| machine.succeeded_all(offsets, now, slots));
+            }
+        }
+    }
+
     fn ran(&mut self, ran: Ran, now: Timestamp) {
         let Ran { lane, offset, outcome } = ran;
         let (failure, asked) = match outcome {
-            Outcome::Done => {
-                self.state.numbers.succeeded.add(1);
-                return self.feed(lane, |machine, slots| machine.succeeded(offset, now, slots));
-            }
+            Outcome::Done => return self.done(&[(lane, offset)], now),
             Outcome::Failed(failure) => (failure, None),
             Outcome::Asked(failure, asked) => (failure, Some(asked)),
             Outcome::Held(failure, wait) => return self.hold(lane, offset, &failure, wait, now),
@@ -473,19 +486,20 @@ impl Engine {
             return;
         };
         (held.ticket, held.is_closing) = (ticket, true);
-        let is_recovered = sent.iter().any(|it| held.make_good(*it, &self.state));
-        if is_recovered {
-            self.tools.events.tell(&Event::Recovered);
+        for offset in sent {
+            if held.make_good(*offset, &self.state) {
+                self.tools.events.tell(&Event::Recovered);
+            }
         }
         self.feed(lane, |machine, slots| machine.close_transaction(sent, now, slots));
     }
 
     fn not_stored(&mut self, lane: u64, id: BlockId, now: Timestamp) {
+        self.state.numbers.state_block_failures.add(1);
         let Some(held) = self.lanes.get_mut(&lane) else {
             return;
         };
         self.touched.insert(lane);
-        self.state.numbers.state_block_failures.add(1);
         if !held.machine.store_failed(id, now, &mut self.slots) {
             return;
         }
@@ -726,12 +740,24 @@ impl Engine {
     }
 
     fn perform(&mut self, lane: u64, now: Timestamp) {
-        loop {
-            let Some(held) = self.lanes.get_mut(&lane) else {
-                return;
-            };
-            match held.machine.next_action() {
-                Some(action) => self.carry_out(lane, action, now),
+        let role = self.role(lane);
+        while let Some(held) = self.lanes.get_mut(&lane) {
+            let mut action = held.machine.next_action();
+            // Nearly all that a lane asks for.
+            while let Some(Action::Run { offset, payload, in_place }) = action {
+                if role != Role::Source
+                    && in_place.runs == 0
+                    && let Some(due) =
+                        held.machine.due(offset).filter(|it| *it > Timestamp::default())
+                {
+                    self.state.numbers.lateness.note(1, now.since(due));
+                }
+                let context = self.plan.context(role, &payload, in_place);
+                self.starts.push(Start { lane, offset, record: payload, context });
+                action = held.machine.next_action();
+            }
+            match action {
+                Some(action) => self.carry_out(lane, role, action, now),
                 None if held.is_unfed() => self.take_backlog(lane, now),
                 None => break,
             }
@@ -757,13 +783,14 @@ impl Engine {
         }
     }
 
+    /// Does what a lane asks for, but for running its records.
     fn carry_out(
         &mut self,
         lane: u64,
+        role: Role,
         action: Action<crate::Record, Arc<Outgoing>>,
         now: Timestamp,
     ) {
-        let role = self.role(lane);
         let Some(held) = self.lanes.get_mut(&lane) else {
             return;
         };
@@ -774,17 +801,7 @@ impl Engine {
             return;
         };
         match action {
-            Action::Run { offset, payload, in_place } => {
-                if role != Role::Source
-                    && in_place.runs == 0
-                    && let Some(due) =
-                        held.machine.due(offset).filter(|it| *it > Timestamp::default())
-                {
-                    self.state.numbers.lateness.note(1, now.since(due));
-                }
-                let context = self.plan.context(role, &payload, in_place);
-                self.starts.push(Start { lane, offset, record: payload, context });
-            }
+            Action::Run { .. } => {}
             Action::Publish { offset, payload, hop } => {
                 let judge = Judge { plan: &self.plan, partitions: &*self.tools.partitions, now };
                 match hop {

@@ -4,18 +4,17 @@
 //! own; those that wait for something get one.
 
 use std::future::Future;
-use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{self, Poll, Waker};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use redrive_core::{Failure, Kind};
 use tokio::runtime::Handle;
 
-use super::inbox::{Inbox, Ran};
+use super::inbox::{Ended, Inbox};
 use super::trace::{Begun, Tracer};
 use crate::handler::{AnyHandler, Context, Outcome, Run};
 use crate::numbers::Numbers;
@@ -29,8 +28,10 @@ pub(super) struct Start {
     pub(super) context: Context,
 }
 
+/// How long a chunk should take at least: to wake a thread costs a part of that.
+const WORTH: Duration = Duration::from_micros(50);
 /// The most records that one chunk has.
-const CHUNK: usize = 128;
+const CHUNK: usize = 1024;
 
 /// Runs records.
 pub(super) struct Runner {
@@ -40,21 +41,29 @@ pub(super) struct Runner {
     pub(super) inbox: Arc<Inbox>,
     pub(super) numbers: Arc<Numbers>,
     pub(super) tracer: Option<Tracer>,
+    /// How many threads run handlers.
+    pub(super) workers: usize,
+    /// How many nanoseconds a run took lately, up to its end or its first wait.
+    pub(super) pace: AtomicU64,
 }
 
 impl Runner {
     pub(super) fn start(self: &Arc<Self>, starts: &mut Vec<Start>) {
-        let workers = thread::available_parallelism().map_or(1, NonZero::get);
-        let size = starts.len().div_ceil(workers).clamp(1, CHUNK);
-        while !starts.is_empty() {
-            let rest = starts.split_off(size.min(starts.len()));
-            let chunk = std::mem::replace(starts, rest);
+        // As many chunks as there are threads, if there is enough to do; by what runs took lately.
+        let pace = usize::try_from(self.pace.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
+        let worth = usize::try_from(WORTH.as_nanos()).unwrap_or(usize::MAX) / pace.max(1);
+        let share = starts.len().div_ceil(self.workers);
+        let size = share.max(worth).clamp(1, CHUNK);
+        let mut starts = starts.drain(..);
+        while starts.len() > 0 {
+            let chunk = starts.by_ref().take(size).collect();
             self.runtime.spawn(Arc::clone(self).run(chunk));
         }
     }
 
     async fn run(self: Arc<Self>, chunk: Vec<Start>) {
-        let mut done = Vec::with_capacity(chunk.len());
+        let (began, runs) = (Instant::now(), chunk.len());
+        let mut ended = Ended::with_room(runs);
         let mut watch = Stopwatch::new();
         for Start { lane, offset, record, context } in chunk {
             let traced = match &self.tracer {
@@ -68,7 +77,7 @@ impl Runner {
                 Err(panic) => {
                     let outcome = panicked(&*panic);
                     end(traced, &outcome);
-                    done.push(Ran { lane, offset, outcome });
+                    ended.push(lane, offset, outcome);
                     watch.ran(&self.numbers);
                     continue;
                 }
@@ -77,7 +86,7 @@ impl Runner {
             match Pin::new(&mut run).poll(&mut task::Context::from_waker(Waker::noop())) {
                 Poll::Ready(outcome) => {
                     end(traced, &outcome);
-                    done.push(Ran { lane, offset, outcome });
+                    ended.push(lane, offset, outcome);
                     watch.ran(&self.numbers);
                 }
                 Poll::Pending => {
@@ -87,8 +96,10 @@ impl Runner {
             }
         }
         watch.note(&self.numbers);
-        if !done.is_empty() {
-            self.inbox.ran(&mut done);
+        let pace = began.elapsed().as_nanos() / runs.max(1) as u128;
+        self.pace.store(u64::try_from(pace).unwrap_or(u64::MAX), Ordering::Relaxed);
+        if !ended.is_empty() {
+            self.inbox.ran(ended);
         }
     }
 
@@ -109,7 +120,9 @@ impl Runner {
         };
         self.numbers.run_time.note(1, began.elapsed());
         end(traced, &outcome);
-        self.inbox.ran(&mut vec![Ran { lane, offset, outcome }]);
+        let mut ended = Ended::default();
+        ended.push(lane, offset, outcome);
+        self.inbox.ran(ended);
     }
 }
 
