@@ -8,11 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use redrive_suite::broker::Broker;
 use redrive_suite::own::OwnBroker;
 use redrive_suite::trial::{Trial, until};
 use serde_json::{Value, json};
 
-use stand::{Entry, Stand, letters};
+use stand::{Entry, Shown, Stand, letters};
 
 /// How late a busy machine may be.
 const LATE: i64 = 2500;
@@ -323,6 +324,29 @@ async fn topics_that_are_missing_are_told_and_made_when_asked_for() -> Result<()
     stand.produce("fine", &json!([status(200)]))?;
     until("it came", || stand.ledger().len() == 1).await?;
     redrive.stop()
+}
+
+/// The README's lines, as they stand there; only the port is another, which may be taken.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_readme_shows_works() -> Result<()> {
+    let trial = Trial {
+        broker: Broker::from_env()?,
+        topic: "orders".to_owned(),
+        group: "billing".to_owned(),
+    };
+    let shown = Shown::start(&trial)?;
+    until("the topic is there", || trial.broker.bounds("orders").is_ok_and(|it| it.len() == 3))
+        .await?;
+    trial.produce([r#"{"id":1}"#, r#"{"id":2}"#, "no JSON"])?;
+    let letters = trial.letters(1).await?;
+    assert_eq!(letters[0].value.as_deref(), Some(&b"no JSON"[..]));
+    assert_eq!(letters[0].header("redrive-status"), Some("400"));
+    trial.settled(&["orders"]).await?;
+    let output = shown.stop()?;
+    for order in [r#"{\"id\":1}"#, r#"{\"id\":2}"#] {
+        assert!(output.contains(order), "{order} did not come: {output}");
+    }
+    Ok(())
 }
 
 /// Nothing but the names and the port is another than in the files.

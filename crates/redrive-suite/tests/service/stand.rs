@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
@@ -9,6 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use redrive_suite::own::free_port;
 use redrive_suite::trial::{SOON, Trial};
 use serde_json::{Value, json};
 
@@ -143,9 +145,7 @@ impl<'a> Stand<'a> {
         let file = self.directory.join(format!("{count}.yaml"));
         std::fs::write(&file, config)?;
         let log = self.directory.join(format!("{count}.log"));
-        // Tests are in `deps`, beside the binaries.
-        let test = std::env::current_exe()?;
-        let binary = test.parent().and_then(Path::parent).context("no directory")?.join("redrive");
+        let binary = binaries()?.join("redrive");
         let child = Command::new(&binary)
             .args(["run", "-c"])
             .arg(file)
@@ -299,6 +299,69 @@ impl Drop for Redrive {
         _ = child.kill();
         _ = child.wait();
     }
+}
+
+/// What the README shows, run by a shell that is ended with this.
+pub(crate) struct Shown {
+    shell: Child,
+    directory: PathBuf,
+}
+
+impl Shown {
+    pub(crate) fn start(trial: &Trial) -> Result<Self> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let readme = std::fs::read_to_string(root.join("README.md"))?;
+        let section = readme.split("## In front of a service").nth(1).context("no such section")?;
+        let lines = section.split("```sh\n").nth(1).and_then(|it| it.split("```").next());
+        let port = free_port()?.to_string();
+        let lines = replaced(lines.context("no commands")?, "8080", &port)?;
+        let directory = directory()?;
+        let status =
+            Command::new("cp").arg("-r").arg(root.join("examples")).arg(&directory).status()?;
+        ensure!(status.success(), "the examples could not be copied");
+        let config = directory.join("examples/orders.yaml");
+        std::fs::write(&config, replaced(&std::fs::read_to_string(&config)?, "8080", &port)?)?;
+        let output = File::create(directory.join("output"))?;
+        let path = format!("{}:{}", binaries()?.display(), std::env::var("PATH")?);
+        let shell = Command::new("bash")
+            .args(["-e", "-c", &lines])
+            .current_dir(&directory)
+            .env("PATH", path)
+            .env("KAFKA", &trial.broker.address)
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output)
+            .process_group(0)
+            .spawn()?;
+        Ok(Self { shell, directory })
+    }
+
+    /// Ends it, and gives what it has written.
+    pub(crate) fn stop(self) -> Result<String> {
+        Ok(std::fs::read_to_string(self.directory.join("output"))?)
+    }
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!(
+                "{}",
+                std::fs::read_to_string(self.directory.join("output")).unwrap_or_default()
+            );
+        }
+        // The shell, the service and redrive.
+        let group = format!("-{}", self.shell.id());
+        _ = Command::new("kill").args(["-KILL", "--", &group]).status();
+        _ = self.shell.wait();
+        _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// Where the binaries are: tests are in `deps`, beside them.
+fn binaries() -> Result<PathBuf> {
+    let test = std::env::current_exe()?;
+    Ok(test.parent().and_then(Path::parent).context("no directory")?.to_owned())
 }
 
 /// A dead letter, as Python's client reads it.
