@@ -94,6 +94,11 @@ impl Trial {
         Config { commit_interval: Duration::from_millis(100), exactly_once, ..config }
     }
 
+    /// The same without transactions, whose markers take offsets of their own.
+    pub fn plain_config(&self, flow: impl Into<Flows>) -> Config {
+        Config { exactly_once: false, ..self.config(flow) }
+    }
+
     /// Starts a consumer with this flow, and waits until it has joined.
     ///
     /// # Errors

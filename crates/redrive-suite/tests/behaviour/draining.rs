@@ -11,7 +11,8 @@ use super::{fixed, single};
 async fn records_of_a_retry_topic_that_is_draining_are_finished() -> Result<()> {
     let trial = Trial::new("draining", 2).await?;
     let old = format!("{}.old", trial.topic);
-    let policy = Policy::default().with_delayed(Delayed::attempts(3).with_backoff(fixed(1500)));
+    // Long enough for the first consumer to end.
+    let policy = Policy::default().with_delayed(Delayed::attempts(3).with_backoff(fixed(5000)));
     let before =
         trial.flow().with_strategy(Strategy::Single(Tier::endless(&*old))).with_default(policy);
     let member = trial

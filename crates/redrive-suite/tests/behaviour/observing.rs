@@ -72,7 +72,7 @@ fn document(trial: &Trial) -> redrive::Flow {
 async fn the_three_situations_of_the_tiered_document_are_told_and_counted() -> Result<()> {
     let trial = Trial::new("told", 1).await?;
     let member = trial
-        .start(document(&trial), |_: Record, _: Context| async {
+        .start_with(trial.plain_config(document(&trial)), |_: Record, _: Context| async {
             Err::<(), _>(Failure::of_type("shop::DatabaseTimeout"))
         })
         .await?;
@@ -274,7 +274,7 @@ async fn lag_is_what_was_not_read_and_what_waits_holds_back_the_commit_point_alo
         .with_default(Policy::default().with_delayed(Delayed::attempts(1)));
     // What librdkafka keeps for itself is small, so that it stops fetching while the flow is paused.
     let config = trial
-        .config(FlowConfig::new(flow))
+        .plain_config(FlowConfig::new(flow))
         .with_kafka("queued.max.messages.kbytes", "64")
         .with_kafka("queued.min.messages", "10");
     let member = trial

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::Result;
-use redrive::config::Config;
 use redrive::{Backoff, Context, Delayed, Failure, Policy, Random, Record, Strategy, Tier};
 use redrive_suite::own::OwnBroker;
 use redrive_suite::trial::{Runs, Trial, until};
@@ -24,7 +23,7 @@ async fn nothing_is_lost_when_the_broker_is_killed_and_comes_back() -> Result<()
     let runs = Runs::default();
     let noted = runs.clone();
     // A single node that was killed forgets markers of transactions while it starts (ADR 9).
-    let config = Config { exactly_once: false, ..trial.config(flow) };
+    let config = trial.plain_config(flow);
     let member = trial
         .start_with(config, move |record: Record, context: Context| {
             let run = noted.note(&record, &context);

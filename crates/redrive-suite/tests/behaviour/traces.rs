@@ -26,7 +26,7 @@ async fn run(trial: &Trial, spans: &Spans, count: usize, succeeds_at: u32) -> Re
         .flow()
         .with_strategy(Strategy::Single(Tier::endless(trial.retry())))
         .with_default(policy);
-    let consumer = Consumer::new(trial.config(flow))
+    let consumer = Consumer::new(trial.plain_config(flow))
         .with_handler(trial.topic.as_str(), move |_: Record, context: Context| async move {
             tokio::task::yield_now().await;
             if context.overall_attempts() < succeeds_at {
