@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::broker::Broker;
+use crate::broker::{Broker, Found};
 use crate::ledger;
 use crate::rng::Rng;
 use crate::work::Task;
@@ -144,7 +144,6 @@ pub struct Report {
 }
 
 const PARTITIONS: i32 = 6;
-const KEYS: u64 = 97;
 
 /// The members of a group, and where they write.
 struct Members<'a> {
@@ -254,7 +253,7 @@ impl Scenario {
         let tasks: Vec<_> =
             (0..self.records).map(|id| Task::random(id, self.failing, &mut rng)).collect();
         let values: Vec<_> =
-            tasks.iter().map(|it| (format!("k{}", it.id % KEYS), it.to_value())).collect();
+            tasks.iter().map(|it| (format!("k{}", it.id % 97), it.to_value())).collect();
         // Some are there before the members are, and some come while they work.
         let (first, rest) = values.split_at(values.len() / 4);
         broker.produce(&name, PARTITIONS, first)?;
@@ -393,7 +392,8 @@ impl Scenario {
         }
         report.hop_twice = copies.values().filter(|it| **it > 1).count() as u64;
         if self.retry.contains("ordering: partition") {
-            report.out_of_order = out_of_order(&lives);
+            let source = topics.first().map(|it| broker.read(it)).transpose()?;
+            report.out_of_order = out_of_order(&source.unwrap_or_default(), &lives);
         }
         late.sort_unstable();
         let share = |per_mille: usize| {
@@ -405,14 +405,18 @@ impl Scenario {
     }
 }
 
-/// How many records ran before an earlier one of the same key did. Only the first run counts: what was retried has lost its
-/// place, and what a killed member had run comes again.
-fn out_of_order(lives: &BTreeMap<u64, ledger::Life>) -> u64 {
-    let mut last: BTreeMap<u64, i64> = BTreeMap::new();
+/// How many records ran before an earlier one of the same partition did. Only the first run counts: what was retried has lost
+/// its place, and what a killed member had run comes again.
+fn out_of_order(source: &[Found], lives: &BTreeMap<u64, ledger::Life>) -> u64 {
+    let mut in_order: Vec<_> = source.iter().collect();
+    in_order.sort_by_key(|it| (it.partition, it.offset));
+    let mut last: BTreeMap<i32, i64> = BTreeMap::new();
     let mut count = 0;
-    for (id, life) in lives {
-        let last = last.entry(id % KEYS).or_insert(i64::MIN);
-        if let Some(first) = life.first {
+    for record in in_order {
+        let task = record.value.as_deref().and_then(Task::from_value);
+        let first = task.and_then(|it| lives.get(&it.id)?.first);
+        let last = last.entry(record.partition).or_insert(i64::MIN);
+        if let Some(first) = first {
             count += u64::from(first < *last);
             *last = first.max(*last);
         }
