@@ -171,6 +171,7 @@ impl FlowPlan {
         role: Role,
         record: &Record,
         in_place: redrive_core::InPlace,
+        names: &Arc<Arc<Names>>,
     ) -> Context {
         let retried = (self.place(role) != Place::Source).then(|| {
             let headers: Vec<_> = record.headers().collect();
@@ -186,7 +187,7 @@ impl FlowPlan {
             })
         });
         Context {
-            names: Arc::clone(&self.names),
+            names: Arc::clone(names),
             partition: record.partition(),
             offset: record.offset(),
             in_place,
