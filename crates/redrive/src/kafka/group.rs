@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -46,6 +46,8 @@ const GRACE: Duration = Duration::from_secs(1);
 const STILL: Duration = Duration::from_secs(30);
 /// How long a commit that is under way may take.
 const COMMIT: Duration = Duration::from_secs(60);
+/// How long a consumer may take to be closed.
+const CLOSED_WITHIN: Duration = Duration::from_secs(10);
 /// How often lanes are told how far everything was read, behind the last record too.
 const PASS_EVERY: Duration = Duration::from_millis(500);
 
@@ -672,9 +674,8 @@ fn poll(consumer: &BaseConsumer<Member>, queue: &Queue, pulse: &Pulse) {
                 is_leaving = Some(Instant::now());
             }
             Some(since) => {
-                // Where nothing was ever assigned, nothing is taken away either.
-                let held = member.held();
-                let is_over = held.lanes.is_empty() && held.unopened.is_empty();
+                // Where nothing was ever assigned, nothing is taken away either; and what was never opened need not be waited for.
+                let is_over = member.held().lanes.is_empty();
                 if is_over || since.elapsed() > member.plan.shutdown_limit + 2 * GRACE {
                     return;
                 }
@@ -807,8 +808,17 @@ fn end(consumer: Arc<BaseConsumer<Member>>, queue: Arc<Queue>) {
         thread::sleep(Duration::from_millis(1));
     }
     if queue.alive() == 0 && Arc::strong_count(&queue) == 1 {
-        drop(queue);
-        drop(consumer);
+        // A rebalance that is told of when the group is already left is never answered by librdkafka, and whoever asks it something
+        // then waits for ever. So the process does not wait for that.
+        let (ended, has_ended) = mpsc::channel();
+        let close = move || {
+            drop(queue);
+            drop(consumer);
+            _ = ended.send(());
+        };
+        if thread::Builder::new().name("redrive-close".to_owned()).spawn(close).is_ok() {
+            _ = has_ended.recv_timeout(CLOSED_WITHIN);
+        }
     } else {
         leave(&consumer);
         std::mem::forget(queue);
