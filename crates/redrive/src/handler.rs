@@ -99,7 +99,7 @@ impl<E: IntoFailure> IntoOutcome for Result<Outcome, E> {
 /// What a handler is told beside the record.
 #[derive(Clone, Debug)]
 pub struct Context {
-    pub(crate) names: Arc<Arc<Names>>,
+    pub(crate) names: Arc<Names>,
     /// Where it was read, in the source topic unless it was retried.
     pub(crate) partition: i32,
     pub(crate) offset: i64,
@@ -138,7 +138,7 @@ impl Context {
     pub fn made_up(group: &str, flow: Flow, record: &Record) -> Self {
         let source = Arc::clone(flow.source());
         Self {
-            names: Arc::new(Arc::new(Names { group: group.into(), source, flow })),
+            names: Arc::new(Names { group: group.into(), source, flow }),
             partition: record.partition(),
             offset: record.offset(),
             in_place: InPlace::default(),
@@ -261,32 +261,16 @@ where
 /// A run that has begun or is about to.
 pub(crate) type Run = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
-/// Starts records, one after the other.
-pub(crate) trait Starter: Send {
-    fn start(&self, record: Record, context: Context) -> Run;
-}
-
-/// A handler, counted apart from others that use it: if all threads counted at the same place, they would wait for each other.
-struct OwnCount<H>(Arc<Arc<H>>);
-
-impl<H: Handler> Starter for OwnCount<H> {
-    fn start(&self, record: Record, context: Context) -> Run {
-        let handler = Arc::clone(&self.0);
-        Box::pin(async move { handler.handle(record, context).await })
-    }
-}
-
 /// A handler of whatever type.
 pub(crate) trait AnyHandler: Send + Sync {
-    /// What starts records that run one after the other on one thread.
-    fn starter(self: Arc<Self>) -> Box<dyn Starter>;
+    fn start(self: Arc<Self>, record: Record, context: Context) -> Run;
 
     fn resumed(&self);
 }
 
 impl<H: Handler> AnyHandler for H {
-    fn starter(self: Arc<Self>) -> Box<dyn Starter> {
-        Box::new(OwnCount(Arc::new(self)))
+    fn start(self: Arc<Self>, record: Record, context: Context) -> Run {
+        Box::pin(async move { self.handle(record, context).await })
     }
 
     fn resumed(&self) {

@@ -25,7 +25,7 @@ use tokio::runtime::Handle;
 
 use crate::clock;
 use crate::event::{Event, Events, Spot};
-use crate::handler::{AnyHandler, Names, Outcome};
+use crate::handler::{AnyHandler, Outcome};
 use crate::kafka::commit::{self, Commits, Refusal};
 use crate::kafka::message::Message;
 use crate::kafka::publish::{Outgoing, Publisher, Unpublished};
@@ -130,9 +130,6 @@ pub(crate) struct Engine {
     wanting: BTreeSet<u64>,
     served: u64,
     starts: Vec<Start>,
-    /// The flow's names for the records that start together. Others have copies of their own, so that no two threads count
-    /// at the same place.
-    names: Arc<Arc<Names>>,
     draws: u64,
     is_halted: bool,
     rhythm: Rhythm,
@@ -162,7 +159,6 @@ impl Engine {
         });
         // Different in every process, so that members do not retry in step.
         let draws = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
-        let names = Arc::new(Arc::clone(&plan.names));
         Self {
             plan,
             tools,
@@ -176,7 +172,6 @@ impl Engine {
             wanting: BTreeSet::new(),
             served: 0,
             starts: Vec::new(),
-            names,
             draws,
             is_halted: false,
             rhythm: Rhythm::default(),
@@ -681,7 +676,6 @@ impl Engine {
         if !self.starts.is_empty() {
             self.state.numbers.runs.add(self.starts.len() as u64);
             self.runner.start(&mut self.starts);
-            self.names = Arc::new(Arc::clone(&self.plan.names));
         }
         let held: usize = self.lanes.values().map(|it| it.machine.held().0).sum();
         self.state.held.store(held as u64, Ordering::Relaxed);
@@ -758,7 +752,7 @@ impl Engine {
                 {
                     self.state.numbers.lateness.note(1, now.since(due));
                 }
-                let context = self.plan.context(role, &payload, in_place, &self.names);
+                let context = self.plan.context(role, &payload, in_place);
                 self.starts.push(Start { lane, offset, record: payload, context });
                 action = held.machine.next_action();
             }

@@ -171,7 +171,6 @@ impl FlowPlan {
         role: Role,
         record: &Record,
         in_place: redrive_core::InPlace,
-        names: &Arc<Arc<Names>>,
     ) -> Context {
         let retried = (self.place(role) != Place::Source).then(|| {
             let headers: Vec<_> = record.headers().collect();
@@ -187,7 +186,7 @@ impl FlowPlan {
             })
         });
         Context {
-            names: Arc::clone(names),
+            names: Arc::clone(&self.names),
             partition: record.partition(),
             offset: record.offset(),
             in_place,

@@ -64,14 +64,14 @@ impl Runner {
     async fn run(self: Arc<Self>, chunk: Vec<Start>) {
         let (began, runs) = (Instant::now(), chunk.len());
         let mut ended = Ended::with_room(runs);
-        let starter = Arc::clone(&self.handler).starter();
         let mut watch = Stopwatch::new();
         for Start { lane, offset, record, context } in chunk {
             let traced = match &self.tracer {
                 None => None,
                 Some(tracer) => Begun::new(tracer, &record, &context),
             };
-            let started = catch_unwind(AssertUnwindSafe(|| starter.start(record, context)));
+            let started =
+                catch_unwind(AssertUnwindSafe(|| Arc::clone(&self.handler).start(record, context)));
             let mut run = match started {
                 Ok(run) => Guarded(run),
                 Err(panic) => {
