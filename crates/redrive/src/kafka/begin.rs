@@ -22,7 +22,7 @@ use crate::config::Start;
 pub(crate) enum Begin {
     /// They are read from the earliest record: they are new, or that is what was asked for.
     Earliest,
-    /// The group begins now: here.
+    /// Here, as was just said. Those that are not named are new, and read from the earliest record.
     At(BTreeMap<i32, i64>),
     /// The group begins now, and another member says where.
     NotYet,
@@ -49,7 +49,9 @@ pub(crate) fn begin<C: ConsumerContext>(
     }
     let committed = offsets::committed(consumer, &all, limit)?;
     if committed.iter().any(|it| it.offset.is_some()) {
-        return Ok(Begin::Earliest);
+        // Another member may have said so just now, for these, too. Those that still have none are new.
+        let known = committed.into_iter().filter_map(|it| Some((it.partition, it.offset?)));
+        return Ok(Begin::At(known.collect()));
     }
     if !owned.contains(&0) {
         return Ok(Begin::NotYet);
