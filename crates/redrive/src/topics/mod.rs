@@ -308,18 +308,22 @@ impl<C: Cluster> Job<C> {
         made
     }
 
-    /// Waits until topics have so many partitions, and gives those that do not. One that was just made takes a moment to get
-    /// around among the brokers.
+    /// Waits until topics have so many partitions, and gives those that do not though none got known within the limit. One
+    /// that was just made takes a moment to get around among the brokers.
     async fn until_whole(
         &self,
         mut wanted: BTreeMap<Arc<str>, i32>,
         within: Duration,
     ) -> Result<Vec<Arc<str>>, KafkaError> {
-        let until = Instant::now() + within;
+        let mut until = Instant::now() + within;
         while !wanted.is_empty() {
             let names: Vec<_> = wanted.keys().cloned().collect();
             let found = self.cluster.partitions(&names).await?;
             wanted.retain(|topic, least| found.get(topic).is_none_or(|it| it < least));
+            // While some of them get known the brokers are busy, not stuck.
+            if wanted.len() < names.len() {
+                until = Instant::now() + within;
+            }
             if wanted.is_empty() || Instant::now() > until {
                 break;
             }
