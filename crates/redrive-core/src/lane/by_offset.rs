@@ -2,27 +2,46 @@
 //!
 //! Every record passes through it twice, which a tree makes dear. Its order is the same on every run, but means nothing.
 
-/// Values by offset, in an open table: an entry stands where its offset belongs, or as near behind as there was room.
+/// Values by offset. Where a value is stands in an open table: an entry is where its offset belongs, or as near behind as
+/// there was room. The values themselves, which are large, lie close together and stay where they are.
 #[derive(Debug)]
 pub(super) struct ByOffset<T> {
     /// A power of two, at least half of them empty.
-    entries: Vec<Option<(i64, T)>>,
-    len: usize,
+    places: Vec<Place>,
+    values: Vec<Option<T>>,
+    /// Values that are none.
+    free: Vec<u32>,
+}
+
+/// Where an offset's value is.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    offset: i64,
+    value: u32,
+}
+
+impl Place {
+    const EMPTY: Self = Self { offset: 0, value: u32::MAX };
+
+    fn is_empty(self) -> bool {
+        self.value == u32::MAX
+    }
 }
 
 const SMALLEST: usize = 16;
 
 impl<T> ByOffset<T> {
     pub(super) fn new() -> Self {
-        Self { entries: empty(SMALLEST), len: 0 }
+        Self { places: vec![Place::EMPTY; SMALLEST], values: Vec::new(), free: Vec::new() }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.len
+        self.values.len() - self.free.len()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (i64, &T)> {
-        self.entries.iter().flatten().map(|(offset, value)| (*offset, value))
+        let held = self.places.iter().filter(|it| !it.is_empty());
+        held.filter_map(|it| Some((it.offset, self.value(*it)?)))
     }
 
     pub(super) fn values(&self) -> impl Iterator<Item = &T> {
@@ -30,40 +49,52 @@ impl<T> ByOffset<T> {
     }
 
     pub(super) fn get(&self, offset: i64) -> Option<&T> {
-        self.entries[self.place(offset)].as_ref().map(|it| &it.1)
+        self.value(self.places[self.find(offset)])
     }
 
     pub(super) fn get_mut(&mut self, offset: i64) -> Option<&mut T> {
-        let place = self.place(offset);
-        self.entries[place].as_mut().map(|it| &mut it.1)
+        let place = self.places[self.find(offset)];
+        self.values.get_mut(index(place.value))?.as_mut()
     }
 
     pub(super) fn insert(&mut self, offset: i64, value: T) {
-        if self.len * 2 >= self.entries.len() {
-            let larger = empty(self.entries.len() * 2);
-            for entry in std::mem::replace(&mut self.entries, larger).into_iter().flatten() {
-                let place = self.place(entry.0);
-                self.entries[place] = Some(entry);
+        if self.len() * 2 >= self.places.len() {
+            let larger = vec![Place::EMPTY; self.places.len() * 2];
+            for place in std::mem::replace(&mut self.places, larger) {
+                if !place.is_empty() {
+                    let at = self.find(place.offset);
+                    self.places[at] = place;
+                }
             }
         }
-        let place = self.place(offset);
-        self.len += usize::from(self.entries[place].is_none());
-        self.entries[place] = Some((offset, value));
+        let at = self.find(offset);
+        if self.places[at].is_empty() {
+            let value = self.free.pop().unwrap_or_else(|| {
+                self.values.push(None);
+                // No memory holds as many.
+                u32::try_from(self.values.len() - 1).unwrap_or(u32::MAX)
+            });
+            self.places[at] = Place { offset, value };
+        }
+        self.values[index(self.places[at].value)] = Some(value);
     }
 
     pub(super) fn remove(&mut self, offset: i64) -> Option<T> {
-        let mut hole = self.place(offset);
-        let (_, value) = self.entries[hole].take()?;
-        self.len -= 1;
+        let mut hole = self.find(offset);
+        let place = self.places[hole];
+        let value = self.values.get_mut(index(place.value))?.take()?;
+        self.free.push(place.value);
         // Those behind close up, so that none is sought in vain.
         let mut next = self.behind(hole);
-        while let Some((offset, _)) = &self.entries[next] {
-            if self.distance(self.home(*offset), next) >= self.distance(hole, next) {
-                self.entries.swap(hole, next);
+        while !self.places[next].is_empty() {
+            let home = self.home(self.places[next].offset);
+            if self.distance(home, next) >= self.distance(hole, next) {
+                self.places[hole] = self.places[next];
                 hole = next;
             }
             next = self.behind(next);
         }
+        self.places[hole] = Place::EMPTY;
         Some(value)
     }
 
@@ -71,32 +102,36 @@ impl<T> ByOffset<T> {
         *self = Self::new();
     }
 
+    fn value(&self, place: Place) -> Option<&T> {
+        self.values.get(index(place.value))?.as_ref()
+    }
+
     /// Where an offset is, or where it would be.
-    fn place(&self, offset: i64) -> usize {
-        let mut place = self.home(offset);
-        while self.entries[place].as_ref().is_some_and(|it| it.0 != offset) {
-            place = self.behind(place);
+    fn find(&self, offset: i64) -> usize {
+        let mut at = self.home(offset);
+        while !self.places[at].is_empty() && self.places[at].offset != offset {
+            at = self.behind(at);
         }
-        place
+        at
     }
 
     /// Where an offset belongs. Neighbours, and offsets at any regular distance, are spread by a multiplication.
     fn home(&self, offset: i64) -> usize {
         let spread = offset.cast_unsigned().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-        usize::try_from(spread).unwrap_or(0) & (self.entries.len() - 1)
+        usize::try_from(spread).unwrap_or(0) & (self.places.len() - 1)
     }
 
-    fn behind(&self, place: usize) -> usize {
-        (place + 1) & (self.entries.len() - 1)
+    fn behind(&self, at: usize) -> usize {
+        (at + 1) & (self.places.len() - 1)
     }
 
     fn distance(&self, from: usize, to: usize) -> usize {
-        to.wrapping_sub(from) & (self.entries.len() - 1)
+        to.wrapping_sub(from) & (self.places.len() - 1)
     }
 }
 
-fn empty<T>(length: usize) -> Vec<Option<(i64, T)>> {
-    std::iter::repeat_with(|| None).take(length).collect()
+fn index(value: u32) -> usize {
+    usize::try_from(value).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]

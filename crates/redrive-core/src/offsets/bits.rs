@@ -40,10 +40,16 @@ impl Bits {
 
     /// Takes one out; false if it was not there.
     pub(super) fn clear(&mut self, bit: u8) -> bool {
+        self.clear_and_look(bit).0
+    }
+
+    /// Takes one out, and looks whether any is left. All words are looked at only where that one's is empty: to read them
+    /// together right after one was written makes the processor wait.
+    pub(super) fn clear_and_look(&mut self, bit: u8) -> (bool, bool) {
         let (word, mask) = (&mut self.0[usize::from(bit / 64)], 1 << (bit % 64));
-        let was_there = *word & mask != 0;
-        *word &= !mask;
-        was_there
+        let (was_there, left) = (*word & mask != 0, *word & !mask);
+        *word = left;
+        (was_there, left == 0 && self.is_empty())
     }
 
     pub(super) fn or(self, other: Self) -> Self {

@@ -163,8 +163,8 @@ impl Runs {
             return self.tail.1.clear(bit(offset));
         }
         if let Some(Piece::Some(bits)) = self.pieces.get_mut(&chunk) {
-            let was_there = bits.clear(bit(offset));
-            if bits.is_empty() {
+            let (was_there, is_empty) = bits.clear_and_look(bit(offset));
+            if is_empty {
                 self.pieces.remove(&chunk);
             }
             return was_there;
