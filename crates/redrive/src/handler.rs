@@ -1,7 +1,6 @@
 //! What takes the records: the user's code.
 
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -255,25 +254,5 @@ where
 {
     async fn handle(&self, record: Record, context: Context) -> Outcome {
         self(record, context).await.into_outcome()
-    }
-}
-
-/// A run that has begun or is about to.
-pub(crate) type Run = Pin<Box<dyn Future<Output = Outcome> + Send>>;
-
-/// A handler of whatever type.
-pub(crate) trait AnyHandler: Send + Sync {
-    fn start(self: Arc<Self>, record: Record, context: Context) -> Run;
-
-    fn resumed(&self);
-}
-
-impl<H: Handler> AnyHandler for H {
-    fn start(self: Arc<Self>, record: Record, context: Context) -> Run {
-        Box::pin(async move { self.handle(record, context).await })
-    }
-
-    fn resumed(&self) {
-        Handler::resumed(self);
     }
 }

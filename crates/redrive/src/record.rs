@@ -25,7 +25,7 @@ enum Body {
     /// In the memory that it was fetched to, together with its neighbours.
     Fetched(Message),
     /// In memory of its own.
-    Kept(Kept),
+    Kept(Box<Kept>),
 }
 
 struct Kept {
@@ -60,7 +60,7 @@ impl Record {
             value: None,
             headers: Box::default(),
         };
-        Self(Arc::new(Inner { body: Body::Kept(kept), produced_at: None }))
+        Self(Arc::new(Inner { body: Body::Kept(Box::new(kept)), produced_at: None }))
     }
 
     /// The same record with another key.
@@ -102,7 +102,7 @@ impl Record {
         let place = (self.topic(), self.partition(), self.offset());
         let timestamp = self.appended_at().map(Timestamp::as_millis);
         let kept = Kept::new(place, timestamp, key, value, headers.iter().copied(), 0);
-        Self(Arc::new(Inner { body: Body::Kept(kept), produced_at: time }))
+        Self(Arc::new(Inner { body: Body::Kept(Box::new(kept)), produced_at: time }))
     }
 
     pub(crate) fn new(message: Message) -> Self {
@@ -123,7 +123,7 @@ impl Record {
         let (key, value) = (message.key(), message.value());
         let size = self.payload_bytes();
         let kept = Kept::new(place, message.timestamp(), key, value, message.headers(), size);
-        Self(Arc::new(Inner { body: Body::Kept(kept), produced_at: self.0.produced_at }))
+        Self(Arc::new(Inner { body: Body::Kept(Box::new(kept)), produced_at: self.0.produced_at }))
     }
 
     /// The topic that it was read from: the source topic, or a retry topic.

@@ -9,6 +9,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use redrive_core::lane::Lane;
 use redrive_core::offsets::BlockId;
 
+use super::run::End;
 use crate::handler::Outcome;
 use crate::kafka::commit::Refusal;
 use crate::kafka::message::Message;
@@ -74,10 +75,10 @@ impl Ended {
         Self { done: Vec::with_capacity(runs), ran: Vec::new() }
     }
 
-    pub(crate) fn push(&mut self, lane: u64, offset: i64, outcome: Outcome) {
-        match outcome {
-            Outcome::Done => self.done.push((lane, offset)),
-            outcome => self.ran.push(Ran { lane, offset, outcome }),
+    pub(crate) fn push(&mut self, lane: u64, offset: i64, end: End) {
+        match end {
+            None => self.done.push((lane, offset)),
+            Some(outcome) => self.ran.push(Ran { lane, offset, outcome: *outcome }),
         }
     }
 

@@ -26,7 +26,7 @@ use tokio::runtime::Handle;
 
 use crate::clock;
 use crate::event::{Event, Events, Spot};
-use crate::handler::{AnyHandler, Outcome};
+use crate::handler::Outcome;
 use crate::kafka::commit::{self, Commits, Refusal};
 use crate::kafka::message::Message;
 use crate::kafka::publish::{Outgoing, Publisher, Unpublished};
@@ -40,6 +40,7 @@ use inbox::{Inbox, LaneKey, Latch, Letter, Letters, OwnLane, Published, Ran, Rea
 pub(crate) use judge::Partitions;
 use judge::{Judge, describe, spot, trimmed};
 use plan::{FlowPlan, Role};
+pub(crate) use run::AnyHandler;
 use run::{Runner, Start};
 use trace::Tracer;
 
@@ -150,13 +151,14 @@ impl Engine {
         let runner = Arc::new(Runner {
             runtime: tools.runtime.clone(),
             handler: Arc::clone(&tools.handler),
-            timeout: plan.timeout,
+            plan: Arc::clone(&plan),
             inbox: Arc::clone(&inbox),
             numbers: Arc::clone(&state.numbers),
             tracer: tools.tracer.clone(),
             workers: tools.runtime.metrics().num_workers().max(1),
             // Slow, until it is known better.
             pace: AtomicU64::new(u64::MAX),
+            waits: AtomicBool::new(true),
         });
         // Different in every process, so that members do not retry in step.
         let draws = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
@@ -407,6 +409,7 @@ impl Engine {
             return;
         };
         let (plan, events) = (&self.plan, &self.tools.events);
+        let is_new = plan.is_new(role);
         let items = messages.into_iter().filter_map(|message| {
             if let Some(error) = message.error() {
                 events.tell(&Event::Unread {
@@ -415,6 +418,9 @@ impl Engine {
                     error: format!("{error}: {}", message.error_text()),
                 });
                 return None;
+            }
+            if is_new {
+                return Some(FlowPlan::new_item(message));
             }
             let (item, unreadable) = plan.item(role, message);
             if item.fate == Fate::Settle {
@@ -752,8 +758,8 @@ impl Engine {
                 {
                     self.state.numbers.lateness.note(1, now.since(due));
                 }
-                let context = self.plan.context(role, &payload, in_place);
-                self.starts.push(Start { lane, offset, record: payload, context });
+                let (partition, record) = (held.key.partition, payload);
+                self.starts.push(Start { lane, role, partition, offset, record, in_place });
                 action = held.machine.next_action();
             }
             match action {

@@ -124,29 +124,15 @@ impl FlowPlan {
         role: Role,
         message: Message,
     ) -> (Item<Record>, Option<&'static str>) {
-        let offset = message.offset();
-        let length = |it: Option<&[u8]>| it.map_or(0, <[u8]>::len);
-        let body = length(message.key()) + length(message.value()) + PAYLOAD_OVERHEAD;
-        let item = |due: Timestamp, is_dated, appended_at, fate, bytes, payload| Item {
-            offset,
-            due,
-            is_dated,
-            priority: 0,
-            appended_at,
-            fate,
-            bytes,
-            payload,
-        };
-        // Most records are here for the first time, and nobody need look at their headers.
-        if self.place(role) == Place::Source {
-            let none = Timestamp::default();
-            return (item(none, false, none, Fate::Run, body, Record::new(message)), None);
+        if self.is_new(role) {
+            return (Self::new_item(message), None);
         }
+        let offset = message.offset();
         let appended_at = Timestamp::from_millis(message.timestamp().unwrap_or(0));
         let mut header_bytes = 0;
         let headers: Vec<_> = message
             .headers()
-            .inspect(|it| header_bytes += it.0.len() + length(it.1))
+            .inspect(|it| header_bytes += it.0.len() + it.1.map_or(0, <[u8]>::len))
             .filter_map(|(name, value)| {
                 Some(Header { name: std::str::from_utf8(name).ok()?, value })
             })
@@ -161,18 +147,41 @@ impl FlowPlan {
         let is_dated = reading.is_dated && fate == Fate::Run;
         let (unreadable, produced_at) = (reading.unreadable, reading.produced_at);
         drop(headers);
-        let record = Record::retried(message, produced_at);
-        (item(due, is_dated, appended_at, fate, body + header_bytes, record), unreadable)
+        let bytes = bytes_of(&message) + header_bytes;
+        let payload = Record::retried(message, produced_at);
+        let item = Item { offset, due, is_dated, priority: 0, appended_at, fate, bytes, payload };
+        (item, unreadable)
+    }
+
+    /// Whether records are there for the first time, and nobody need look at their headers. Most are.
+    pub(crate) fn is_new(&self, role: Role) -> bool {
+        self.place(role) == Place::Source
+    }
+
+    /// A message that is there for the first time, as the lane takes it.
+    #[inline]
+    pub(crate) fn new_item(message: Message) -> Item<Record> {
+        Item {
+            offset: message.offset(),
+            due: Timestamp::default(),
+            is_dated: false,
+            priority: 0,
+            appended_at: Timestamp::default(),
+            fate: Fate::Run,
+            bytes: bytes_of(&message),
+            payload: Record::new(message),
+        }
     }
 
     /// What the handler is told beside the record.
     pub(crate) fn context(
         &self,
         role: Role,
+        (partition, offset): (i32, i64),
         record: &Record,
         in_place: redrive_core::InPlace,
     ) -> Context {
-        let retried = (self.place(role) != Place::Source).then(|| {
+        let retried = (!self.is_new(role)).then(|| {
             let headers: Vec<_> = record.headers().collect();
             let reading = self.read_record(role, &headers, record);
             let origin = reading.origin.map(|it| (it.topic.to_owned(), it.partition, it.offset));
@@ -185,12 +194,12 @@ impl FlowPlan {
                 redriven: reading.redriven,
             })
         });
-        Context {
-            names: Arc::clone(&self.names),
-            partition: record.partition(),
-            offset: record.offset(),
-            in_place,
-            retried,
-        }
+        Context { names: Arc::clone(&self.names), partition, offset, in_place, retried }
     }
+}
+
+/// How much memory a message takes, without its headers.
+fn bytes_of(message: &Message) -> usize {
+    let length = |it: Option<&[u8]>| it.map_or(0, <[u8]>::len);
+    length(message.key()) + length(message.value()) + PAYLOAD_OVERHEAD
 }

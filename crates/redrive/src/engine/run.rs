@@ -1,43 +1,56 @@
 //! Running handlers.
 //!
-//! Records are handed to tokio in chunks. Most handlers that are quick are done at the first poll, and cost no task of their
+//! Records are handed over in chunks. Most handlers that are quick are done at the first poll, and cost no task of their
 //! own; those that wait for something get one.
 
+use std::any::Any;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{self, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use redrive_core::{Failure, Kind};
+use pin_project_lite::pin_project;
+use redrive_core::{Failure, InPlace, Kind};
 use tokio::runtime::Handle;
 
 use super::inbox::{Ended, Inbox};
+use super::plan::{FlowPlan, Role};
 use super::trace::{Begun, Tracer};
-use crate::handler::{AnyHandler, Context, Outcome, Run};
+use crate::handler::{Context, Handler, Outcome};
 use crate::numbers::Numbers;
 use crate::record::Record;
 
 /// A record that is to run.
 pub(super) struct Start {
     pub(super) lane: u64,
+    pub(super) role: Role,
+    pub(super) partition: i32,
     pub(super) offset: i64,
     pub(super) record: Record,
-    pub(super) context: Context,
+    pub(super) in_place: InPlace,
 }
 
+/// How a run ended: well, or otherwise. A failure is large, and most runs have none.
+pub(crate) type End = Option<Box<Outcome>>;
+
+/// A run that waits for something.
+type Run = Pin<Box<dyn Future<Output = End> + Send>>;
+
 /// How long a chunk should take at least: to wake a thread costs a part of that.
-const WORTH: Duration = Duration::from_micros(50);
+const WORTH: Duration = Duration::from_micros(500);
 /// The most records that one chunk has.
 const CHUNK: usize = 1024;
+/// Runs that take no longer than this, and do not wait, are quick.
+const QUICK: Duration = Duration::from_micros(5);
 
 /// Runs records.
 pub(super) struct Runner {
     pub(super) runtime: Handle,
     pub(super) handler: Arc<dyn AnyHandler>,
-    pub(super) timeout: Option<Duration>,
+    pub(super) plan: Arc<FlowPlan>,
     pub(super) inbox: Arc<Inbox>,
     pub(super) numbers: Arc<Numbers>,
     pub(super) tracer: Option<Tracer>,
@@ -45,61 +58,51 @@ pub(super) struct Runner {
     pub(super) workers: usize,
     /// How many nanoseconds a run took lately, up to its end or its first wait.
     pub(super) pace: AtomicU64,
+    /// Whether runs waited for something lately.
+    pub(super) waits: AtomicBool,
 }
 
 impl Runner {
     pub(super) fn start(self: &Arc<Self>, starts: &mut Vec<Start>) {
         // As many chunks as there are threads, if there is enough to do; by what runs took lately.
-        let pace = usize::try_from(self.pace.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
-        let worth = usize::try_from(WORTH.as_nanos()).unwrap_or(usize::MAX) / pace.max(1);
+        let pace = Duration::from_nanos(self.pace.load(Ordering::Relaxed));
+        let worth = WORTH.as_nanos() / pace.as_nanos().max(1);
         let share = starts.len().div_ceil(self.workers);
-        let size = share.max(worth).clamp(1, CHUNK);
+        let size = share.max(usize::try_from(worth).unwrap_or(usize::MAX)).clamp(1, CHUNK);
+        // A worker that is woken wakes another one to look for more, which costs more than quick runs do. Others are
+        // better off with the workers: what they wait for wakes them there.
+        let is_quick = pace <= QUICK && !self.waits.load(Ordering::Relaxed);
         let mut starts = starts.drain(..);
         while starts.len() > 0 {
-            let chunk = starts.by_ref().take(size).collect();
-            self.runtime.spawn(Arc::clone(self).run(chunk));
+            let runner = Arc::clone(self);
+            let chunk: Vec<_> = starts.by_ref().take(size).collect();
+            if is_quick {
+                self.runtime.spawn_blocking(move || runner.run(chunk));
+            } else {
+                self.runtime.spawn(async move { runner.run(chunk) });
+            }
         }
     }
 
-    async fn run(self: Arc<Self>, chunk: Vec<Start>) {
+    fn run(self: Arc<Self>, chunk: Vec<Start>) {
         let (began, runs) = (Instant::now(), chunk.len());
-        let mut ended = Ended::with_room(runs);
-        let mut watch = Stopwatch::new();
-        for Start { lane, offset, record, context } in chunk {
-            let traced = match &self.tracer {
-                None => None,
-                Some(tracer) => Begun::new(tracer, &record, &context),
-            };
-            let started =
-                catch_unwind(AssertUnwindSafe(|| Arc::clone(&self.handler).start(record, context)));
-            let mut run = match started {
-                Ok(run) => Guarded(run),
-                Err(panic) => {
-                    let outcome = panicked(&*panic);
-                    end(traced, &outcome);
-                    ended.push(lane, offset, outcome);
-                    watch.ran(&self.numbers);
-                    continue;
-                }
-            };
-            // Whoever takes it over polls it again at once, and is woken from then on.
-            match Pin::new(&mut run).poll(&mut task::Context::from_waker(Waker::noop())) {
-                Poll::Ready(outcome) => {
-                    end(traced, &outcome);
-                    ended.push(lane, offset, outcome);
-                    watch.ran(&self.numbers);
-                }
-                Poll::Pending => {
-                    let began = watch.hands_over(&self.numbers);
-                    tokio::spawn(Arc::clone(&self).finish(run, began, traced, lane, offset));
-                }
-            }
-        }
-        watch.note(&self.numbers);
+        let handler = Arc::clone(&self.handler);
+        let mut chunk = Chunk {
+            ended: Ended::with_room(runs),
+            starts: chunk.into_iter(),
+            now: (0, 0, None),
+            watch: Stopwatch::new(),
+            waits: 0,
+            runner: self,
+        };
+        handler.begin(&mut chunk);
+        let Chunk { runner, ended, mut watch, waits, .. } = chunk;
+        watch.note(&runner.numbers);
         let pace = began.elapsed().as_nanos() / runs.max(1) as u128;
-        self.pace.store(u64::try_from(pace).unwrap_or(u64::MAX), Ordering::Relaxed);
+        runner.pace.store(u64::try_from(pace).unwrap_or(u64::MAX), Ordering::Relaxed);
+        runner.waits.store(waits > runs / 8, Ordering::Relaxed);
         if !ended.is_empty() {
-            self.inbox.ran(ended);
+            runner.inbox.ran(ended);
         }
     }
 
@@ -111,25 +114,141 @@ impl Runner {
         lane: u64,
         offset: i64,
     ) {
-        let outcome = match self.timeout {
+        let end = match self.plan.timeout {
             None => run.await,
             Some(limit) => tokio::time::timeout(limit, run).await.unwrap_or_else(|_| {
                 let message = format!("no answer within {limit:?}");
-                Outcome::Failed(Failure::of_kind(Kind::TIMEOUT).with_message(message))
+                let failure = Failure::of_kind(Kind::TIMEOUT).with_message(message);
+                Some(Box::new(Outcome::Failed(failure)))
             }),
         };
         self.numbers.run_time.note(1, began.elapsed());
-        end(traced, &outcome);
+        tell(traced, &end);
         let mut ended = Ended::default();
-        ended.push(lane, offset, outcome);
+        ended.push(lane, offset, end);
         self.inbox.ran(ended);
     }
 }
 
+/// Runs that begin together.
+pub(crate) struct Chunk {
+    runner: Arc<Runner>,
+    starts: std::vec::IntoIter<Start>,
+    /// Lane and offset of what runs now, and its trace.
+    now: (u64, i64, Option<Box<Begun>>),
+    ended: Ended,
+    watch: Stopwatch,
+    /// How many did not end at once.
+    waits: usize,
+}
+
+impl Chunk {
+    /// The next record that is to run.
+    #[inline]
+    fn next(&mut self) -> Option<(Record, Context)> {
+        let Start { lane, role, partition, offset, record, in_place } = self.starts.next()?;
+        let context = self.runner.plan.context(role, (partition, offset), &record, in_place);
+        self.now = (lane, offset, None);
+        if let Some(tracer) = &self.runner.tracer {
+            self.now.2 = Begun::new(tracer, &record, &context);
+        }
+        Some((record, context))
+    }
+
+    /// It has ended at once.
+    #[inline]
+    fn ended(&mut self, end: End) {
+        tell(self.now.2.take(), &end);
+        self.ended.push(self.now.0, self.now.1, end);
+        self.watch.ran(&self.runner.numbers);
+    }
+
+    /// It waits for something. It was polled without a waker, so whoever takes it over polls it again at once.
+    fn waits(&mut self, run: Run) {
+        self.waits += 1;
+        let began = self.watch.hands_over(&self.runner.numbers);
+        let (runner, traced) = (Arc::clone(&self.runner), self.now.2.take());
+        let finish = runner.finish(Guarded(run), began, traced, self.now.0, self.now.1);
+        self.runner.runtime.spawn(finish);
+    }
+}
+
+/// A handler of whatever type.
+pub(crate) trait AnyHandler: Send + Sync {
+    /// Begins runs, one after the other. Those that end at once share the memory for what they do; panics are failures.
+    fn begin(self: Arc<Self>, chunk: &mut Chunk);
+
+    fn resumed(&self);
+}
+
+impl<H: Handler> AnyHandler for H {
+    fn begin(self: Arc<Self>, chunk: &mut Chunk) {
+        let mut place = Box::pin(Place { run: None });
+        while let Some((record, context)) = chunk.next() {
+            let handler = Arc::clone(&self);
+            let run = async move {
+                match handler.handle(record, context).await {
+                    Outcome::Done => None,
+                    outcome => Some(Box::new(outcome)),
+                }
+            };
+            let polled = catch_unwind(AssertUnwindSafe(|| {
+                place.as_mut().set(Place { run: Some(run) });
+                place.as_mut().poll(&mut task::Context::from_waker(Waker::noop()))
+            }));
+            let end = match polled {
+                Ok(Poll::Pending) => {
+                    let run = std::mem::replace(&mut place, Box::pin(Place { run: None }));
+                    chunk.waits(run);
+                    continue;
+                }
+                Ok(Poll::Ready(end)) => end,
+                Err(panic) => panicked(&*panic),
+            };
+            // What it leaves behind is the user's, too.
+            let left = catch_unwind(AssertUnwindSafe(|| place.as_mut().set(Place { run: None })));
+            chunk.ended(left.map_or_else(|panic| panicked(&*panic), |()| end));
+        }
+    }
+
+    fn resumed(&self) {
+        Handler::resumed(self);
+    }
+}
+
+pin_project! {
+    /// Memory for a run.
+    struct Place<F> {
+        #[pin]
+        run: Option<F>,
+    }
+}
+
+impl<F: Future> Future for Place<F> {
+    type Output = F::Output;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, context: &mut task::Context<'_>) -> Poll<F::Output> {
+        match self.project().run.as_pin_mut() {
+            Some(run) => run.poll(context),
+            None => Poll::Pending,
+        }
+    }
+}
+
+/// A panic is a failure of its own kind.
+fn panicked(panic: &(dyn Any + Send)) -> End {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    let message = text.unwrap_or("the handler panicked").to_owned();
+    let failure = Failure::of_kind(Kind::PANIC).with_message(message);
+    Some(Box::new(Outcome::Failed(failure)))
+}
+
 /// A run that is traced has ended.
-fn end(traced: Option<Box<Begun>>, outcome: &Outcome) {
+fn tell(traced: Option<Box<Begun>>, end: &End) {
     if let Some(traced) = traced {
-        traced.ended(outcome);
+        traced.ended(end.as_deref().unwrap_or(&Outcome::Done));
     }
 }
 
@@ -185,20 +304,13 @@ impl Stopwatch {
 struct Guarded(Run);
 
 impl Future for Guarded {
-    type Output = Outcome;
+    type Output = End;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut task::Context<'_>) -> Poll<Outcome> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut task::Context<'_>) -> Poll<End> {
         let run = self.0.as_mut();
         match catch_unwind(AssertUnwindSafe(|| run.poll(context))) {
             Ok(poll) => poll,
             Err(panic) => Poll::Ready(panicked(&*panic)),
         }
     }
-}
-
-fn panicked(panic: &(dyn std::any::Any + Send)) -> Outcome {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    let message = text.unwrap_or("the handler panicked").to_owned();
-    Outcome::Failed(Failure::of_kind(Kind::PANIC).with_message(message))
 }
