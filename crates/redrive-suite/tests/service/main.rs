@@ -8,12 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use redrive_suite::broker::Broker;
+use redrive_suite::broker::{Broker, Sent};
 use redrive_suite::own::OwnBroker;
 use redrive_suite::trial::{Trial, until};
 use serde_json::{Value, json};
 
-use stand::{Entry, Shown, Stand, letters};
+use stand::{Entry, Redrive, Shown, Stand, letters};
 
 /// How late a busy machine may be.
 const LATE: i64 = 2500;
@@ -347,6 +347,26 @@ async fn what_the_readme_shows_works() -> Result<()> {
         assert!(output.contains(order), "{order} did not come: {output}");
     }
     Ok(())
+}
+
+/// The README's library example is a program, and it does what its comments say.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_library_example_works() -> Result<()> {
+    let trial = Trial {
+        broker: Broker::from_env()?,
+        topic: "payments".to_owned(),
+        group: "bank".to_owned(),
+    };
+    trial.broker.make_topics(&[(&trial.topic, 3)], &[]).await?;
+    let example = Redrive::library_example(&trial)?;
+    trial.broker.send(&trial.topic, &[Sent::value("order 1"), Sent::default()])?;
+    let letters = trial.letters(1).await?;
+    assert_eq!(letters[0].value, None);
+    assert_eq!(letters[0].header("redrive-error-message"), Some("an order without a value"));
+    until("it is billed", || example.log().contains("billed order 1 as bank/payments/0/0/0"))
+        .await?;
+    trial.settled(&[&trial.topic, "payments.retry"]).await?;
+    example.stop()
 }
 
 /// Nothing but the names and the port is another than in the files.

@@ -250,6 +250,25 @@ pub(crate) struct Redrive {
 }
 
 impl Redrive {
+    /// The program that the README shows, which embeds it.
+    pub(crate) fn library_example(trial: &Trial) -> Result<Self> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let source = std::fs::read_to_string(root.join("crates/redrive/examples/library.rs"))?;
+        let shown = source.split_once("\n\n").context("no heading")?.1;
+        let readme = std::fs::read_to_string(root.join("README.md"))?;
+        ensure!(
+            readme.contains(shown),
+            "the README shows another program than examples/library.rs"
+        );
+        let program = binaries()?.join("examples/library");
+        ensure!(program.exists(), "`cargo build --workspace --all-targets` makes the example");
+        let log = directory()?.join("log");
+        let output = File::create(&log)?;
+        let mut command = Command::new(program);
+        command.env("KAFKA", &trial.broker.address).stdout(output.try_clone()?).stderr(output);
+        Ok(Self { child: Mutex::new(spawn(&mut command)?), log })
+    }
+
     /// What it has logged so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
