@@ -8,6 +8,8 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use redrive::config::parse_duration;
 
+use crate::demo::DemoArgs;
+use crate::init::InitArgs;
 use crate::run_args::PartArgs;
 
 const STYLES: Styles = Styles::styled()
@@ -32,6 +34,10 @@ const STYLES: Styles = Styles::styled()
     disable_help_subcommand = true,
     after_help = "\
 Examples:
+  redrive demo
+        See it work: no Kafka and no config needed.
+  redrive init --topic orders
+        Write a config to start from.
   redrive run -c orders.yaml
         Consume, and push each record to the service that the config names.
   redrive check -c orders.yaml
@@ -43,7 +49,7 @@ Examples:
 
 Exit codes:
   0  fine (there may be warnings)
-  1  the config has problems, or topics are missing
+  1  the config has problems, topics are missing, or a demo broke a promise
   2  wrong use: an unreadable file, a missing or unknown topic, a bad option
   3  it could not go on: the brokers do not answer or refuse, a flow stopped with `exit: true`"
 )]
@@ -54,6 +60,14 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// See Redrive at work: no Kafka and no config needed
+    #[command(after_help = DemoArgs::AFTER_HELP)]
+    Demo(DemoArgs),
+
+    /// Write a config to start from
+    #[command(after_help = InitArgs::AFTER_HELP)]
+    Init(InitArgs),
+
     /// Consume the flows of a config and push each record to its service
     #[command(after_help = "\
 Each record is sent as a POST request to the flow's `handler`; docs/http.md tells all about it.

@@ -4,7 +4,9 @@ mod admin;
 mod args;
 mod check;
 mod convert;
+mod demo;
 mod generate;
+mod init;
 mod input;
 mod output;
 mod plan;
@@ -25,6 +27,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match &cli.command {
+        Command::Demo(args) => demo::run(args),
+        Command::Init(args) => init::run(args),
         Command::Run(args) => run::run(args),
         Command::Check(args) => check::run(args),
         Command::Plan(args) => plan::run(args),

@@ -7,7 +7,9 @@ mod common;
 
 use common::redrive;
 
-const COMMANDS: [&str; 11] = [
+const COMMANDS: [&str; 13] = [
+    "demo",
+    "init",
     "run",
     "check",
     "plan",
