@@ -2,6 +2,7 @@
 
 mod admin;
 mod args;
+mod broker;
 mod check;
 mod convert;
 mod generate;
@@ -10,6 +11,7 @@ mod output;
 mod plan;
 mod run;
 mod run_args;
+mod signals;
 mod topics;
 
 use std::process::ExitCode;
@@ -26,6 +28,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match &cli.command {
         Command::Run(args) => run::run(args),
+        Command::Broker(args) => broker::run(args),
         Command::Check(args) => check::run(args),
         Command::Plan(args) => plan::run(args),
         Command::Topics(args) => topics::run(args),

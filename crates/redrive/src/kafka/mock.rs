@@ -19,6 +19,8 @@ use rdkafka::types::RDKafkaType;
 
 /// One broker is enough: what several do for each other, the mock does not do anyway.
 const BROKERS: i32 = 1;
+/// They are counted from here.
+const FIRST: i32 = 1;
 
 /// Nobody hears what the client says that carries the mock: it talks to nobody.
 struct Silent;
@@ -74,6 +76,19 @@ impl Mock {
         match RDKafkaErrorCode::from(made) {
             RDKafkaErrorCode::NoError => Ok(()),
             code => Err(KafkaError::MockCluster(code)),
+        }
+    }
+
+    /// Lets it tell clients to connect to this port of the loopback address, instead of its own.
+    pub(crate) fn advertise(&self, port: u16) {
+        // SAFETY: the mock is alive, and copies the name.
+        unsafe {
+            sys::rd_kafka_mock_broker_set_host_port(
+                self.raw.as_ptr(),
+                FIRST,
+                c"127.0.0.1".as_ptr(),
+                port.into(),
+            );
         }
     }
 }

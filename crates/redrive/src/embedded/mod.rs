@@ -5,12 +5,23 @@
 //! are made by [`Broker::make_topic`], or by clients that ask for one, since it has no admin API; transactions are answered, but
 //! do nothing.
 
-use std::net::{Ipv4Addr, TcpListener};
+mod door;
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
 
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
-use crate::config;
+use crate::RunError;
+use crate::config::{self, Config};
 use crate::kafka::mock::Mock;
+use crate::topics;
+use door::Door;
+
+/// How many bytes a partition keeps. librdkafka says so, and cannot be told otherwise.
+pub(crate) const KEPT: &str = "5 MiB";
+/// How many partitions a source topic gets that nobody has made.
+pub const SOURCE_PARTITIONS: i32 = 3;
 
 /// More partitions than this are a mistake here: each of them takes memory.
 const MAX_PARTITIONS: i32 = 10_000;
@@ -22,6 +33,16 @@ pub enum BrokerError {
     /// It cannot be started.
     #[error("the embedded broker cannot be started: {0}")]
     Start(String),
+    /// It cannot listen on the port that it was given.
+    #[error(
+        "the embedded broker cannot listen on 127.0.0.1:{port}: {reason}; take another port, or none for a free one"
+    )]
+    Port {
+        /// The port.
+        port: u16,
+        /// Why.
+        reason: String,
+    },
     /// The name cannot be a topic's.
     #[error("{0}")]
     BadName(String),
@@ -59,6 +80,9 @@ pub enum BrokerError {
 /// # Ok::<(), redrive::embedded::BrokerError>(())
 /// ```
 pub struct Broker {
+    address: String,
+    /// Declared first, since it ends first.
+    _door: Option<Door>,
     mock: Mock,
 }
 
@@ -79,12 +103,43 @@ impl Broker {
         TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
             .map_err(|it| BrokerError::Start(it.to_string()))?;
         let mock = Mock::start().map_err(|it| BrokerError::Start(it.to_string()))?;
-        Ok(Self { mock })
+        Ok(Self { address: mock.bootstrap().to_owned(), _door: None, mock })
+    }
+
+    /// Starts a broker on this port of the loopback address; 0 stands for a free one.
+    ///
+    /// The mock chooses a port itself, so that connections to this one are passed on to that.
+    ///
+    /// # Errors
+    ///
+    /// Somebody else has the port, or it may not be had.
+    pub fn start_on(port: u16) -> Result<Self, BrokerError> {
+        let mut broker = Self::start()?;
+        let behind = broker.address.parse::<SocketAddr>();
+        let behind = behind.map_err(|it| BrokerError::Start(it.to_string()))?;
+        let door = Door::open(port, behind)
+            .map_err(|it| BrokerError::Port { port, reason: it.to_string() })?;
+        broker.mock.advertise(door.port());
+        broker.address = format!("127.0.0.1:{}", door.port());
+        broker._door = Some(door);
+        Ok(broker)
     }
 
     /// Where it listens, as `bootstrap.servers` takes it.
     pub fn bootstrap(&self) -> &str {
-        self.mock.bootstrap()
+        &self.address
+    }
+
+    /// The properties of librdkafka that clients should have to find it quick: it answers a fetch of nothing only when the
+    /// client's patience ends, and lets a group that changes wait for almost the session's timeout.
+    pub fn properties(&self) -> Vec<(String, String)> {
+        let properties = [
+            ("bootstrap.servers", self.bootstrap()),
+            ("fetch.wait.max.ms", "10"),
+            ("session.timeout.ms", "3000"),
+            ("heartbeat.interval.ms", "500"),
+        ];
+        properties.map(|(key, value)| (key.to_owned(), value.to_owned())).into()
     }
 
     /// Makes a topic.
@@ -106,6 +161,18 @@ impl Broker {
             }
             error => BrokerError::Refused { topic: topic(), reason: error.to_string() },
         })
+    }
+
+    /// Makes all topics that a config needs and that are not there. A source topic gets [`SOURCE_PARTITIONS`], the others as
+    /// many as their source has.
+    ///
+    /// A consumer with this broker does so itself.
+    ///
+    /// # Errors
+    ///
+    /// The config has no group, or names that Kafka would take for the same.
+    pub async fn make_topics(self: &Arc<Self>, config: &Config) -> Result<(), RunError> {
+        topics::embedded::make_all(self, config).await
     }
 }
 
@@ -146,5 +213,27 @@ mod tests {
         drop(one);
         assert!(std::net::TcpStream::connect(&at).is_err());
         assert!(std::net::TcpStream::connect(other.bootstrap()).is_ok());
+    }
+
+    #[test]
+    fn a_port_can_be_chosen_unless_somebody_has_it() {
+        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = taken.local_addr().unwrap().port();
+        let error = Broker::start_on(port).unwrap_err().to_string();
+        assert!(error.contains(&format!("127.0.0.1:{port}: ")), "{error}");
+        assert!(error.contains("take another port"), "{error}");
+        drop(taken);
+        let broker = Broker::start_on(port).unwrap();
+        assert_eq!(broker.bootstrap(), format!("127.0.0.1:{port}"));
+        // What it tells clients is that address, too.
+        let mut config = rdkafka::ClientConfig::new();
+        broker.properties().iter().filter(|it| it.0 == "bootstrap.servers").for_each(|it| {
+            config.set(&it.0, &it.1);
+        });
+        use rdkafka::producer::Producer;
+        let client: rdkafka::producer::BaseProducer = config.create().unwrap();
+        let metadata = client.client().fetch_metadata(None, std::time::Duration::from_secs(20));
+        let brokers: Vec<_> = metadata.unwrap().brokers().iter().map(|it| it.port()).collect();
+        assert_eq!(brokers, [i32::from(port)]);
     }
 }
