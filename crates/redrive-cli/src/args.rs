@@ -8,6 +8,7 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use redrive::config::parse_duration;
 
+use crate::broker::BrokerArgs;
 use crate::demo::DemoArgs;
 use crate::init::InitArgs;
 use crate::run_args::PartArgs;
@@ -77,11 +78,31 @@ process at once, and what was under way runs again at the next start.
 Examples:
   redrive run -c orders.yaml
   redrive run -c orders.yaml --create-topics
+  redrive run -c orders.yaml --embedded=9092
+        No Kafka at hand: on a broker within the process, which all clients of this machine can use.
   redrive run -c orders.yaml --role retry --flow orders
   RUST_LOG=redrive=debug redrive run -c orders.yaml
 
 Exit codes: 0 told to stop, 1 the config has problems, 2 wrong use, 3 it could not go on.")]
     Run(RunArgs),
+
+    /// Keep a broker in memory up, for trying things out on this machine
+    #[command(after_help = "\
+It speaks Kafka's protocol on 127.0.0.1, so that any client can produce and consume. All that is in
+it ends with the process, a partition keeps 5 MiB and drops the oldest records, transactions do
+nothing, and there is no admin API: docs/embedded.md tells all about it. The address is printed
+alone to standard output. SIGTERM and SIGINT end it.
+
+Examples:
+  redrive broker --port 9092 --topic orders:6
+  redrive broker --port 9092 --config orders.yaml
+        With all topics that the config needs; `redrive run -c orders.yaml` then runs on it where the
+        config has `bootstrap.servers: 127.0.0.1:9092`.
+  redrive run -c orders.yaml --embedded
+        A broker and a run in one process.
+
+Exit codes: 0 told to stop, 1 the config has problems, 2 wrong use, 3 it cannot be started.")]
+    Broker(BrokerArgs),
 
     /// Check a config and list all its problems
     #[command(after_help = "\
@@ -231,6 +252,12 @@ pub struct RunArgs {
     /// Make topics that are missing, but for the source topics
     #[arg(long)]
     pub create_topics: bool,
+
+    /// Run on a broker within this process instead of the config's `kafka`: on this port of
+    /// 127.0.0.1, else on a free one. All topics are made, and all of it ends with the process
+    #[arg(long, value_name = "PORT", num_args = 0..=1, require_equals = true)]
+    #[expect(clippy::option_option, reason = "given or not, with a port or without")]
+    pub embedded: Option<Option<u16>>,
 
     /// How the log is written, whatever the config says
     #[arg(long, value_enum, value_name = "FORMAT")]

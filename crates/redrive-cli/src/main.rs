@@ -2,6 +2,7 @@
 
 mod admin;
 mod args;
+mod broker;
 mod check;
 mod convert;
 mod demo;
@@ -12,6 +13,7 @@ mod output;
 mod plan;
 mod run;
 mod run_args;
+mod signals;
 mod topics;
 
 use std::process::ExitCode;
@@ -30,6 +32,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(args),
         Command::Init(args) => init::run(args),
         Command::Run(args) => run::run(args),
+        Command::Broker(args) => broker::run(args),
         Command::Check(args) => check::run(args),
         Command::Plan(args) => plan::run(args),
         Command::Topics(args) => topics::run(args),

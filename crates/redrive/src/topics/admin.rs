@@ -19,6 +19,8 @@ use crate::kafka::client::{Properties, Told};
 const ANSWER: Duration = Duration::from_secs(15);
 /// How many topics are asked about or made in one request.
 const AT_ONCE: usize = 50;
+/// How librdkafka's own broker begins the name of its cluster.
+const EMBEDDED_CLUSTER: &str = "mockCluster";
 /// How many topics that are missing are asked about one by one at the same time.
 const SIDE_BY_SIDE: usize = 8;
 
@@ -47,7 +49,11 @@ impl Admin {
         // Kafka refuses to be asked about nothing, and there are no chunks of nothing.
         for names in names.chunks(AT_ONCE) {
             let resources: Vec<_> = names.iter().map(|it| ResourceSpecifier::Topic(it)).collect();
-            let described = self.0.describe_configs(&resources, &options()).await?;
+            let described = match self.0.describe_configs(&resources, &options()).await {
+                // Another process's embedded broker: it has no settings to look at.
+                Err(error) if is_unsupported(&error) => return Ok(()),
+                described => described?,
+            };
             for (topic, described) in names.iter().zip(described) {
                 if let (Ok(described), Some(facts)) = (described, topics.get_mut(topic)) {
                     facts.settings = Some(settings(described));
@@ -55,6 +61,32 @@ impl Admin {
             }
         }
         Ok(())
+    }
+
+    /// The topics, a broker, and nothing that needs an admin API.
+    pub(super) async fn look_without_settings(
+        &self,
+        wanted: &[Arc<str>],
+    ) -> Result<(Seen, Option<i32>), KafkaError> {
+        let names: BTreeSet<Arc<str>> = wanted.iter().cloned().collect();
+        self.ask(move |it| look(it, &names)).await
+    }
+
+    /// Where the logs of these partitions begin. Those that nobody tells are left out.
+    pub(super) async fn log_starts(&self, of: Vec<(Arc<str>, i32)>) -> Vec<((Arc<str>, i32), i64)> {
+        let asked = self.ask(move |client| {
+            let start = |at: &(Arc<str>, i32)| {
+                Some(client.inner().fetch_watermarks(&at.0, at.1, ANSWER).ok()?.0)
+            };
+            Ok(of.into_iter().filter_map(|at| start(&at).map(|it| (at, it))).collect())
+        });
+        asked.await.unwrap_or_default()
+    }
+
+    /// Whether topics cannot be made because it is an embedded broker, in this process or another.
+    async fn is_embedded(&self) -> bool {
+        let id = self.ask(|client| Ok(client.inner().fetch_cluster_id(ANSWER))).await;
+        id.ok().flatten().is_some_and(|it| it.starts_with(EMBEDDED_CLUSTER))
     }
 
     /// Whether a broker makes topics by itself. None if it does not say.
@@ -65,6 +97,10 @@ impl Admin {
         let value = described.get("auto.create.topics.enable")?.value.as_deref()?;
         value.parse().ok()
     }
+}
+
+fn is_unsupported(error: &KafkaError) -> bool {
+    error.rdkafka_error_code() == Some(RDKafkaErrorCode::UnsupportedFeature)
 }
 
 fn options() -> AdminOptions {
@@ -83,8 +119,7 @@ fn settings(described: ConfigResource) -> BTreeMap<String, Setting> {
 
 impl Cluster for Admin {
     async fn look(&self, wanted: &[Arc<str>]) -> Result<Seen, KafkaError> {
-        let names: BTreeSet<Arc<str>> = wanted.iter().cloned().collect();
-        let (mut seen, broker) = self.ask(move |it| look(it, &names)).await?;
+        let (mut seen, broker) = self.look_without_settings(wanted).await?;
         self.add_settings(&mut seen.topics).await?;
         if let Some(broker) = broker {
             seen.auto_creates = self.auto_creates(broker).await;
@@ -116,6 +151,16 @@ impl Cluster for Admin {
         mut tell: impl FnMut(&Made) + Send,
     ) -> Vec<Made> {
         let mut all = Vec::new();
+        // It would not answer at all.
+        if !topics.is_empty() && self.is_embedded().await {
+            let why = "an embedded broker makes topics only by itself: start it with `redrive broker --topic NAME:PARTITIONS`, or with this config by `--config`";
+            for (topic, _) in topics {
+                let made = Made { topic: Arc::clone(topic), result: Err(why.to_owned()) };
+                tell(&made);
+                all.push(made);
+            }
+            return all;
+        }
         let options = options().operation_timeout(Some(ANSWER)).validate_only(is_trial);
         for topics in topics.chunks(AT_ONCE) {
             let new: Vec<_> = topics.iter().map(|(name, target)| new_topic(name, target)).collect();
