@@ -34,7 +34,7 @@ flows:
     retry:
       strategy: tiers
       topics:
-        - {{ topic: {one}, delay: {first} }}
+        - {{ topic: {one}, delay: {first}, attempts: 2 }}
         - {{ topic: {two}, delay: {second} }}
         - {{ topic: {three}, delay: {third} }}
     dead_letter: {{ topic: {letters} }}

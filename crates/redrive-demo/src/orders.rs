@@ -143,7 +143,7 @@ impl Orders {
         let orders = (0..count).map(|_| {
             let (customer, item) = (dice.pick(&CUSTOMERS), dice.pick(&ITEMS));
             let cents = u16::try_from(99 + 100 * dice.below(90)).unwrap_or(99);
-            let times = [1, 1, 1, 2, 2, 3][dice.below(6) as usize % 6];
+            let times = [1, 1, 1, 1, 1, 2, 2, 3][dice.below(8) as usize % 8];
             let ways = [(); 3].map(|()| dice.pick(&TROUBLES));
             if !dice.falls(failure_rate) {
                 return Order { customer, item, cents, trouble: Trouble::None };

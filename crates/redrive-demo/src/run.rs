@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use rdkafka::error::KafkaError;
 use redrive::config::Admin;
-use redrive::{Consumer, ConsumerHandle, RunError};
+use redrive::embedded::BrokerError;
+use redrive::{ConsumerHandle, RunError};
 use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -63,6 +64,9 @@ pub enum DemoError {
     /// The broker did not do what was asked of it.
     #[error("the broker does not answer as it should: {0}")]
     Kafka(#[from] KafkaError),
+    /// There is no embedded broker to be had.
+    #[error(transparent)]
+    Broker(#[from] BrokerError),
     /// A topic could not be made.
     #[error("the topic {topic} could not be made: {why}")]
     Topic {
@@ -146,12 +150,10 @@ async fn show(options: &Options) -> Result<Outcome, DemoError> {
     let service = Service::start(Arc::clone(&orders), board.clone());
     let service = service.map_err(system("the service cannot listen"))?;
     let (config, handler) = flow::config(options, &site.names, &service.url())?;
-    let config = site.apply(config);
-    site.make_topics(&config, options.partitions()).await?;
-
     let watched = Watched { handler, board: board.clone() };
     let listener = board.clone();
-    let consumer = Consumer::new(config)
+    let consumer = site.consumer(config, options.partitions()).await?;
+    let consumer = consumer
         .with_handler(site.names.source.as_str(), watched)
         .with_listener(move |event| listener.lock().told(event, clock::millis()));
     let handle = consumer.handle();

@@ -1,11 +1,14 @@
 //! Where the demo takes place: a broker within the process or a real one, and the topics' names.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions};
 use rdkafka::client::DefaultClientContext;
+use redrive::Consumer;
 use redrive::config::Config;
+use redrive::embedded::Broker;
 use redrive::topics::Topics;
 
 use crate::clock;
@@ -51,20 +54,22 @@ impl Names {
 pub(crate) struct Site {
     pub(crate) names: Names,
     bootstrap: String,
+    /// The broker within the process, where it is one.
+    broker: Option<Arc<Broker>>,
 }
 
 impl Site {
-    /// Finds the broker.
+    /// Finds the broker, or starts one.
     pub(crate) fn open(options: &Options) -> Result<Self, DemoError> {
-        match &options.kafka {
-            Some(address) => {
-                // Nobody else's topics, and not those of the demo before.
-                let id = clock::millis() % 100_000_000;
-                let names = Names::new(&format!("redrive-demo-{id}.orders"));
-                Ok(Self { names, bootstrap: address.clone() })
-            }
-            None => Err(DemoError::Config("the embedded broker is not there yet".to_owned())),
+        if let Some(address) = &options.kafka {
+            // Nobody else's topics, and not those of the demo before.
+            let id = clock::millis() % 100_000_000;
+            let names = Names::new(&format!("redrive-demo-{id}.orders"));
+            return Ok(Self { names, bootstrap: address.clone(), broker: None });
         }
+        let broker = Broker::start()?;
+        let bootstrap = broker.bootstrap().to_owned();
+        Ok(Self { names: Names::new("orders"), bootstrap, broker: Some(Arc::new(broker)) })
     }
 
     pub(crate) fn bootstrap(&self) -> &str {
@@ -73,30 +78,36 @@ impl Site {
 
     /// The broker, in words.
     pub(crate) fn shown(&self) -> String {
-        format!("Kafka at {}", self.bootstrap)
+        match &self.broker {
+            Some(_) => format!("embedded broker at {}", self.bootstrap),
+            None => format!("Kafka at {}", self.bootstrap),
+        }
     }
 
-    /// The config with this broker in it.
-    pub(crate) fn apply(&self, config: Config) -> Config {
-        config.with_kafka("bootstrap.servers", self.bootstrap.as_str())
-    }
-
-    /// Makes the topics.
-    pub(crate) async fn make_topics(
+    /// A consumer on this broker, whose topics are made.
+    pub(crate) async fn consumer(
         &self,
-        config: &Config,
+        config: Config,
         partitions: i32,
-    ) -> Result<(), DemoError> {
-        let topics = Topics::connect(config, ANSWER).await?.with_created_sources(partitions);
+    ) -> Result<Consumer, DemoError> {
+        if let Some(broker) = &self.broker {
+            broker.make_topic(&self.names.source, partitions)?;
+            return Ok(Consumer::new(config).with_broker(Arc::clone(broker)));
+        }
+        let config = config.with_kafka("bootstrap.servers", self.bootstrap.as_str());
+        let topics = Topics::connect(&config, ANSWER).await?.with_created_sources(partitions);
         let plan = topics.plan().await?;
         for made in topics.apply(&plan, false, |_| {}).await {
             made.result.map_err(|why| DemoError::Topic { topic: made.topic.to_string(), why })?;
         }
-        Ok(())
+        Ok(Consumer::new(config))
     }
 
     /// Deletes the topics where they would stay, unless they are to. Says what is left.
     pub(crate) async fn leave(&self, keeps: bool) -> Option<String> {
+        if self.broker.is_some() {
+            return None;
+        }
         let (bootstrap, source) = (&self.bootstrap, &self.names.source);
         if keeps {
             return Some(format!("the topics {source}* are left on {bootstrap}"));

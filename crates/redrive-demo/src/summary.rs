@@ -199,8 +199,10 @@ fn tell(story: &Story, text: &mut String) {
             None => DIM,
         };
         let time = format!("{:>8.3} s", step.at as f64 / 1e6);
-        let note = styled(DIM, &step.note);
-        let line = format!("    {}  {}  {note}", styled(DIM, time), styled(style, &step.what));
-        let _ = writeln!(text, "{}", line.trim_end());
+        let _ = write!(text, "    {}  {}", styled(DIM, time), styled(style, &step.what));
+        if !step.note.is_empty() {
+            let _ = write!(text, ", {}", styled(DIM, &step.note));
+        }
+        text.push('\n');
     }
 }
