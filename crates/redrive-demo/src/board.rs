@@ -11,6 +11,8 @@ use crate::orders::{Answer, Orders};
 
 /// How long a dot takes from one stop to the next, in ms.
 const TRAVEL: i64 = 700;
+/// Not more than one dot in so many ms on a way, so that they can be told apart.
+const DOT_EVERY: i64 = 140;
 /// Not more news than one in so many ms, but for what matters.
 const NEWS_EVERY: i64 = 180;
 /// How many retries lateness is told of.
@@ -246,14 +248,15 @@ impl Board {
     /// What went wrong, in a few words. What the service itself knows nothing of is counted here.
     fn why(&mut self, number: Option<u32>, error: &str) -> String {
         let answer = number.and_then(|it| self.answered.get(&it).copied());
+        // The failure's kind, what it is counted under, and the words.
         let unanswered = [
-            ("connect", "no connection"),
-            ("timeout", "no answer in time"),
-            ("network", "connection cut"),
+            ("connect", "refused", "no connection"),
+            ("timeout", "no answer", "no answer in time"),
+            ("network", "cut off", "the connection was cut"),
         ];
         match unanswered.iter().find(|it| error.starts_with(it.0)) {
-            Some((_, words)) => {
-                *self.answers.entry(words).or_default() += 1;
+            Some((_, counted, words)) => {
+                *self.answers.entry(counted).or_default() += 1;
                 (*words).to_owned()
             }
             None => answer.map_or_else(|| error.to_owned(), |it| it.to_string()),
@@ -276,7 +279,8 @@ impl Board {
         while self.moves.front().is_some_and(|it| it.1 + TRAVEL < now) {
             self.moves.pop_front();
         }
-        if self.moves.len() < 1_000 {
+        let last = self.moves.iter().rfind(|it| it.0 == way);
+        if last.is_none_or(|it| now - it.1 >= DOT_EVERY) {
             self.moves.push_back((way, now));
         }
     }
@@ -287,10 +291,13 @@ impl Board {
         if !matters && self.news.back().is_some_and(|it| at - it.at < NEWS_EVERY) {
             return;
         }
-        let who = match number {
+        let mut who = match number {
             Some(number) => format!("order {number} of {}", self.scene.orders.customer(number)),
             None => "an order".to_owned(),
         };
+        if matches!(tone, Tone::Retry(_) | Tone::Bad) {
+            who.push(':');
+        }
         self.news.push_back(News { at, tone, who, what });
         if self.news.len() > NEWS {
             self.news.pop_front();
@@ -375,7 +382,7 @@ fn words(answer: Answer) -> &'static str {
         Answer::Broken => "500",
         Answer::Unavailable => "503",
         Answer::Busy { .. } => "429",
-        Answer::Silent => "no answer in time",
+        Answer::Silent => "no answer",
         Answer::Poison => "422",
         Answer::Cancelled => "410",
     }

@@ -159,7 +159,15 @@ impl Options {
 
     /// How many records run at the same time: enough that those which hang hold up nobody.
     pub(crate) fn concurrency(&self) -> u32 {
-        (self.records / 50).clamp(64, 1_000)
+        let a_second = f64::from(self.records) / self.producing().as_secs_f64();
+        let hanging = a_second * self.failure_rate.0 * self.timeout().as_secs_f64();
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "some thousand records a second at most, for less than a few seconds"
+        )]
+        let hanging = hanging as u32;
+        64 + hanging.min(2_000)
     }
 
     fn faster(&self, time: Duration) -> Duration {

@@ -113,12 +113,9 @@ impl Site {
             return Some(format!("the topics {source}* are left on {bootstrap}"));
         }
         let left = self.clear().await;
-        let deleted = format!("the topics {source}* were deleted from {bootstrap} again");
         Some(match left.is_empty() {
-            true => format!("{deleted}; --keep-topics leaves them there"),
-            false => {
-                format!("these topics could not be deleted from {bootstrap}: {}", left.join(", "))
-            }
+            true => format!("the topics {source}* are deleted again; --keep-topics keeps them"),
+            false => format!("these topics are left on {bootstrap}: {}", left.join(", ")),
         })
     }
 

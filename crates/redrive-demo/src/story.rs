@@ -49,11 +49,11 @@ fn tell(life: &Life<'_>, orders: &Orders, names: &Names) -> Option<Story> {
     for request in &life.requests {
         let due = life.copies.iter().find(|it| it.overall == request.overall).map(|it| it.due);
         let late = due.filter(|_| request.overall > 0).map(|it| request.arrived - it * 1000);
-        let note = late.map(|it| format!("came {} after it was due", ms(it)));
+        let note = late.map(|it| format!("{} late", ms(it)));
         let (what, is_good) = match request.answer() {
             Some(Answer::Done) => ("the service said 200: done".to_owned(), true),
             Some(answer) => (format!("the service said {answer}"), false),
-            None => ("the service said nothing, the connection was closed".to_owned(), false),
+            None => ("the service gave no answer".to_owned(), false),
         };
         let note = note.unwrap_or_default();
         steps.push(Step { at: request.arrived - start, what, note, is_good: Some(is_good) });

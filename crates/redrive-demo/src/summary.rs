@@ -78,30 +78,17 @@ impl Summary<'_> {
 
     fn verdict(&self, text: &mut String) {
         let findings = self.findings;
-        let line = match (findings.lost.len(), findings.early.len()) {
-            (0, 0) if self.is_cut_short => {
-                let line = format!(
-                    "cut short: {} of {} records had come to their end; nothing was lost, nothing ran early until then",
-                    findings.produced - findings.unfinished,
-                    findings.produced
-                );
-                format!("{} {}", styled(YELLOW, "■"), styled(BOLD, line))
-            }
-            (0, 0) => {
-                format!(
-                    "{} {}",
-                    styled(GREEN, "✔"),
-                    styled(BOLD, "nothing was lost, nothing ran early")
-                )
-            }
-            (lost, early) => {
-                let line = format!("a promise was broken: {lost} lost, {early} early");
-                format!("{} {}", styled(RED, "✖"), styled(BOLD, line))
-            }
+        let (lost, early) = (findings.lost.len(), findings.early.len());
+        let (sign, line) = if lost + early > 0 {
+            (styled(RED, "✖"), format!("a promise was broken: {lost} lost, {early} early"))
+        } else if self.is_cut_short {
+            let line = "cut short; until then nothing was lost, nothing ran early";
+            (styled(YELLOW, "■"), line.to_owned())
+        } else {
+            (styled(GREEN, "✔"), "nothing was lost, nothing ran early".to_owned())
         };
-        let _ = writeln!(text, "{line}");
-        let line =
-            "by the service's own ledger and a read of all topics, not by Redrive's counters";
+        let _ = writeln!(text, "{sign} {}", styled(BOLD, line));
+        let line = "by the service's own ledger and a read of all topics, not by Redrive's word";
         let _ = writeln!(text, "  {}\n", styled(DIM, line));
     }
 
@@ -115,12 +102,10 @@ impl Summary<'_> {
             reasons.iter().map(|(name, count)| format!("{name} {count}")).collect();
         let letters = match reasons.is_empty() {
             true => "in the dead-letter topic".to_owned(),
-            false => format!("in the dead-letter topic, byte for byte: {}", reasons.join(", ")),
+            false => format!("in the dead-letter topic: {}", reasons.join(", ")),
         };
         let retries = self.history.requests.iter().filter(|it| it.overall > 0).count();
-        let early = format!(
-            "of {retries} retries: none before its copy's due time or the service's Retry-After"
-        );
+        let early = format!("of {retries} retries, by their copies' due times and Retry-After");
         let mut line = |name: &str, count: usize, style: Style, how: &str| {
             let count = styled(style, format!("{count:>7}"));
             let _ = writeln!(text, "  {name:<13}{count}   {}", styled(DIM, how));
@@ -131,13 +116,22 @@ impl Summary<'_> {
         line("dead letters", findings.dead_lettered, BOLD, &letters);
         line("dropped", findings.dropped, BOLD, "the service had asked for that");
         if self.is_cut_short {
-            line("unfinished", findings.unfinished, YELLOW, "they would go on after a restart");
+            line(
+                "unfinished",
+                findings.unfinished,
+                YELLOW,
+                "still in their topics: they would go on after a restart",
+            );
         }
-        let lost = if self.is_cut_short { "" } else { "each record has one of these ends" };
-        line("lost", findings.lost.len(), bad(findings.lost.len(), RED), lost);
+        line(
+            "lost",
+            findings.lost.len(),
+            bad(findings.lost.len(), RED),
+            "without one of these ends",
+        );
         line("early", findings.early.len(), bad(findings.early.len(), RED), &early);
         let twice = findings.run_twice.len();
-        line("run twice", twice, bad(twice, YELLOW), "no attempt came twice, none after its end");
+        line("run twice", twice, bad(twice, YELLOW), "of an attempt, or after the end");
         if self.history.strange > 0 {
             line("strange", self.history.strange, YELLOW, "they do not say where they are from");
         }
@@ -146,7 +140,7 @@ impl Summary<'_> {
         }
         let [half, most, all] = [0.5, 0.99, 1.0].map(|it| ms(findings.late(it)));
         let late = format!("p50 {half}, p99 {most}, max {all}");
-        let how = styled(DIM, "from due to the service's door");
+        let how = styled(DIM, "from due to arrival");
         let _ = writeln!(text, "  {:<13}  {}   {how}", "late by", styled(BOLD, late));
     }
 

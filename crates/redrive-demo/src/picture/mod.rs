@@ -63,12 +63,21 @@ fn is_empty(cell: &Cell) -> bool {
     cell.symbol() == " " && !cell.modifier.contains(Modifier::REVERSED)
 }
 
+/// The part of a cell that a block fills, from the bottom left: its width and its height. None if it is text.
+fn filled(symbol: &str) -> Option<(f64, f64)> {
+    let eighths =
+        |all: &str, it: char| all.chars().position(|at| at == it).map(|it| (it + 1) as f64 / 8.0);
+    let symbol = symbol.chars().next()?;
+    let (wide, high) = (eighths("▏▎▍▌▋▊▉█", symbol), eighths("▁▂▃▄▅▆▇█", symbol));
+    wide.map(|it| (it, 1.0)).or(high.map(|it| (1.0, it)))
+}
+
 /// Draws neighbours that look the same. Gives the column behind them.
 fn run(buffer: &Buffer, start: u16, row: u16, svg: &mut String) -> u16 {
     let Some(first) = cell(buffer, start, row).filter(|it| !is_empty(it)) else {
         return start + 1;
     };
-    let look = |it: &Cell| (it.fg, it.modifier);
+    let look = |it: &Cell| (it.fg, it.modifier, filled(it.symbol()));
     let mut text = String::new();
     let mut end = start;
     while let Some(next) = cell(buffer, end, row)
@@ -78,31 +87,39 @@ fn run(buffer: &Buffer, start: u16, row: u16, svg: &mut String) -> u16 {
         text.push_str(next.symbol());
         end += 1;
     }
-    let text =
-        if first.modifier.contains(Modifier::REVERSED) { text.as_str() } else { text.trim_end() };
-    let count = text.chars().count() as f64;
+    let is_reversed = first.modifier.contains(Modifier::REVERSED);
+    let text = if is_reversed { text.as_str() } else { text.trim_end() };
+    let length = text.chars().count() as f64 * CELL.0;
     let (x, y) = (FRAME.0 + f64::from(start) * CELL.0, FRAME.1 + f64::from(row) * CELL.1);
-    let mut fill = colour(first.fg);
-    if first.modifier.contains(Modifier::REVERSED) {
-        let (width, height) = (count * CELL.0, CELL.1);
-        let _ = writeln!(
-            svg,
-            r#"<rect x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}" fill="{fill}"/>"#
-        );
-        fill = BACKGROUND;
+    let fill = colour(first.fg);
+    let faint = if first.modifier.contains(Modifier::DIM) { r#" opacity="0.55""# } else { "" };
+    // Blocks are drawn, since fonts differ in how they fill a cell.
+    if let Some((wide, high)) = filled(first.symbol()) {
+        let (width, height) = (length - CELL.0 * (1.0 - wide), CELL.1 * high);
+        rectangle(svg, (x, y + CELL.1 - height), (width, height), fill);
+        return end;
     }
+    if is_reversed {
+        rectangle(svg, (x, y), (length, CELL.1), fill);
+    }
+    let fill = if is_reversed { BACKGROUND } else { fill };
     let weight =
         if first.modifier.contains(Modifier::BOLD) { r#" font-weight="bold""# } else { "" };
-    let faint = if first.modifier.contains(Modifier::DIM) { r#" opacity="0.55""# } else { "" };
     let baseline = y + 13.5;
-    // Each run is as wide as its cells, whatever the font.
-    let length = count * CELL.0;
     let text = escaped(text);
+    // Each run is as wide as its cells, whatever the font.
     let _ = writeln!(
         svg,
         r#"<text x="{x:.1}" y="{baseline:.1}" textLength="{length:.1}" lengthAdjust="spacingAndGlyphs" fill="{fill}"{weight}{faint}>{text}</text>"#
     );
-    end.max(start + 1)
+    end
+}
+
+fn rectangle(svg: &mut String, (x, y): (f64, f64), (width, height): (f64, f64), fill: &str) {
+    let _ = writeln!(
+        svg,
+        r#"<rect x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}" fill="{fill}"/>"#
+    );
 }
 
 fn escaped(text: &str) -> String {

@@ -31,7 +31,7 @@ impl Columns {
         let trunk = service + 3;
         let stop = trunk + 1 + branch + 1;
         let chart = stop + 9;
-        let chart_width = width.saturating_sub(chart + 7).max(1);
+        let chart_width = width.saturating_sub(chart + 9).max(1);
         Self { source, way, service, trunk, branch, stop, chart, chart_width }
     }
 }
@@ -45,24 +45,22 @@ pub(crate) fn draw(board: &Board, now: i64, height: u16, pen: &mut Pen<'_>) {
     let tiers = board.scene.tiers.len();
     let due: Vec<_> =
         (0..tiers).map(|it| board.due(it, usize::from(columns.chart_width), within, now)).collect();
-    let peak = due.iter().flatten().copied().max().unwrap_or(0).max(8 * u32::from(height));
+    let peak = due.iter().flatten().copied().max().unwrap_or(0).max(8);
     let mut y = 3;
     for (index, due) in due.iter().enumerate() {
         let foot = y + height - 1;
         (y..foot).for_each(|y| _ = pen.text(columns.trunk, y, "│", DIM));
         waiting(board, now, index, foot, &columns, pen);
         for (column, count) in (0..).zip(due).filter(|it| *it.1 > 0) {
-            let level = (*count * 8 * u32::from(height)).div_ceil(peak.max(1));
+            let level = (*count * 8 * u32::from(height)).div_ceil(peak);
             pen.rise(columns.chart + column, foot, height, level as usize, tier(index));
         }
         y += height;
     }
-    let reasons: Vec<_> =
-        board.letters.iter().map(|(reason, count)| format!("{reason} {count}")).collect();
-    let letters = (Way::DeadLetter, "✖ dead letters", BAD, board.dead_letters());
-    end(board, now, y, "├", letters, &reasons.join(", "), &columns, pen);
-    let dropped = (Way::Dropped, "∅ dropped", GONE, board.dropped);
-    end(board, now, y + 1, "╰", dropped, "", &columns, pen);
+    let letters = End { way: Way::DeadLetter, name: "✖ dead letters", style: BAD };
+    letters.draw(board.dead_letters(), board, now, ("├", y), &columns, pen);
+    let dropped = End { way: Way::Dropped, name: "∅ dropped", style: GONE };
+    dropped.draw(board.dropped, board, now, ("╰", y + 1), &columns, pen);
 }
 
 fn top(board: &Board, now: i64, columns: &Columns, pen: &mut Pen<'_>) {
@@ -93,6 +91,7 @@ fn axis(columns: &Columns, within: Duration, pen: &mut Pen<'_>) {
         let x = columns.chart + columns.chart_width * tick / ticks;
         pen.text(x.saturating_sub(width), 2, &label, DIM);
     }
+    pen.right(1, 2, "waiting", DIM);
 }
 
 /// A retry topic.
@@ -109,24 +108,27 @@ fn waiting(board: &Board, now: i64, index: usize, y: u16, columns: &Columns, pen
     pen.right(1, y, &waiting.to_string(), style);
 }
 
-#[expect(clippy::too_many_arguments, reason = "a row of the picture, said once for both ends")]
-fn end(
-    board: &Board,
-    now: i64,
-    y: u16,
-    corner: &str,
-    (way, name, style, count): (Way, &str, Style, u32),
-    more: &str,
-    columns: &Columns,
-    pen: &mut Pen<'_>,
-) {
-    let x = pen.text(columns.trunk, y, corner, DIM);
-    pen.way(x, y, columns.branch, board.dots(way, now), style);
-    let x = pen.text(columns.stop, y, name, style);
-    let room = usize::from(pen.width().saturating_sub(x + 10));
-    if more.chars().count() <= room {
-        pen.text(x + 2, y, more, DIM);
+/// Where records stay.
+struct End {
+    way: Way,
+    name: &'static str,
+    style: Style,
+}
+
+impl End {
+    fn draw(
+        &self,
+        count: u32,
+        board: &Board,
+        now: i64,
+        (corner, y): (&str, u16),
+        columns: &Columns,
+        pen: &mut Pen<'_>,
+    ) {
+        let x = pen.text(columns.trunk, y, corner, DIM);
+        pen.way(x, y, columns.branch, board.dots(self.way, now), self.style);
+        pen.text(columns.stop, y, self.name, self.style);
+        let style = if count > 0 { self.style.add_modifier(Modifier::BOLD) } else { DIM };
+        pen.right(1, y, &count.to_string(), style);
     }
-    let style = if count > 0 { style.add_modifier(Modifier::BOLD) } else { DIM };
-    pen.right(1, y, &count.to_string(), style);
 }

@@ -15,7 +15,7 @@ use pen::Pen;
 /// Below that only the numbers are told.
 const LEAST: (u16, u16) = (48, 13);
 /// From that on news stand beside the flow.
-const WIDE: u16 = 120;
+const WIDE: u16 = 132;
 
 pub(crate) const DIM: Style = Style::new().add_modifier(Modifier::DIM);
 pub(crate) const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
@@ -63,7 +63,7 @@ fn usual(board: &Board, now: i64, area: Rect, buffer: &mut Buffer) {
 }
 
 fn wide(board: &Board, now: i64, area: Rect, buffer: &mut Buffer) {
-    let columns = [Constraint::Fill(3), Constraint::Fill(2)];
+    let columns = [Constraint::Fill(11), Constraint::Fill(9)];
     let [left, right] = Layout::horizontal(columns).spacing(1).areas(area);
     let panels = (area.height / 4).clamp(5, 11);
     let chart = (left.height.saturating_sub(flow::AROUND + panels) / 3).max(1);
@@ -85,7 +85,10 @@ fn small(board: &Board, now: i64, area: Rect, buffer: &mut Buffer) {
 
 fn header(board: &Board, now: i64, pen: &mut Pen<'_>) {
     let x = pen.text(0, 0, " redrive demo ", BOLD.add_modifier(Modifier::REVERSED));
-    let what = format!(" {} orders, and a service that is flaky on purpose", board.records());
+    let what = match pen.width() {
+        ..72 => format!(" {} orders, a flaky service", board.records()),
+        _ => format!(" {} orders, and a service that is flaky on purpose", board.records()),
+    };
     pen.text(x, 0, &what, Style::new());
     pen.right(1, 0, &format!("{:.1} s", board.elapsed(now).as_secs_f64()), BOLD);
     let place = format!(" {}, metrics at {}", board.scene.broker, board.scene.metrics);
@@ -118,7 +121,7 @@ fn footer(board: &Board, pen: &mut Pen<'_>) {
 fn numbers(board: &Board, now: i64, pen: &mut Pen<'_>) {
     let waiting: usize = (0..board.scene.tiers.len()).map(|it| board.waiting(it, now)).sum();
     let lines = [
-        ("of", board.records(), Style::new()),
+        ("orders", board.records(), Style::new()),
         ("handled", board.done as usize, GOOD),
         ("waiting", waiting, tier(0)),
         ("dead letters", board.dead_letters() as usize, BAD),

@@ -34,32 +34,39 @@ pub(crate) fn draw(board: &Board, area: Rect, buffer: &mut Buffer) {
 pub(crate) fn line(board: &Board, pen: &mut Pen<'_>) {
     let late = board.lateness().map_or_else(
         || "no retry yet".to_owned(),
-        |it| format!("late by {} (p50), {} (p99), {} at most", it[0], it[1], it[2]),
+        |it| format!("late by {} (p50), {} (p99)", it[0], it[1]),
     );
-    pen.text(1, 0, &late, DIM);
+    let reasons: Vec<_> = board.letters.iter().map(|it| format!("{} {}", it.0, it.1)).collect();
+    let reasons =
+        if reasons.is_empty() { String::new() } else { format!("; {}", reasons.join(", ")) };
+    pen.text(1, 0, &format!("{late}{reasons}"), DIM);
 }
 
 fn style_of(answer: &str) -> Style {
     if answer == "200" { GOOD } else { Style::new() }
 }
 
-/// A line for each, in two columns where there are more than lines.
+/// A line with a bar for each, or where there is no room for that, one after the other.
 fn answers(board: &Board, pen: &mut Pen<'_>) {
-    let rows = pen.height().max(1);
-    let is_split = board.answers.len() > usize::from(rows) && pen.width() >= 24;
-    let width = if is_split { pen.width() / 2 } else { pen.width() };
-    // The statuses first, then what has none; on the left they need less room.
-    let first = if is_split { width.saturating_sub(4) } else { width };
-    for (index, (name, count)) in (0u16..).zip(&board.answers) {
-        let (column, row) = (index / rows, index % rows);
-        let (x, end) = if column == 0 { (1, first - 1) } else { (first + 1, pen.width() - 1) };
-        if column > 1 || (column == 1 && !is_split) {
-            break;
+    let most = board.answers.values().copied().max().unwrap_or(1);
+    if board.answers.len() <= usize::from(pen.height()) && pen.width() >= 28 {
+        for (y, (name, count)) in (0..).zip(&board.answers) {
+            pen.text(1, y, name, style_of(name));
+            let bar = pen.width().saturating_sub(11 + 8);
+            pen.block(11, y, bar, f64::from(*count) / f64::from(most), style_of(name));
+            pen.right(1, y, &count.to_string(), style_of(name).patch(BOLD));
         }
+        return;
+    }
+    let (mut x, mut y) = (1, 0);
+    for (name, count) in &board.answers {
         let count = count.to_string();
-        pen.text(x, row, name, style_of(name));
-        let at = end.saturating_sub(u16::try_from(count.len()).unwrap_or(0));
-        pen.text(at, row, &count, style_of(name).patch(BOLD));
+        let width = u16::try_from(name.len() + 1 + count.len()).unwrap_or(u16::MAX);
+        if x > 1 && x + width >= pen.width() {
+            (x, y) = (1, y + 1);
+        }
+        x = pen.text(x, y, name, DIM.patch(style_of(name))) + 1;
+        x = pen.text(x, y, &count, style_of(name).patch(BOLD)) + 2;
     }
 }
 
@@ -82,10 +89,7 @@ fn letters(board: &Board, pen: &mut Pen<'_>) {
     for (y, (reason, count)) in (0..).zip(&board.letters) {
         pen.text(1, y, reason, Style::new());
         let bar = pen.width().saturating_sub(15 + 6);
-        if bar > 0 {
-            let filled = bar * u16::try_from(*count * 100 / most).unwrap_or(100) / 100;
-            (0..filled.max(1)).for_each(|it| _ = pen.text(15 + it, y, "▪", BAD));
-        }
+        pen.block(15, y, bar, f64::from(*count) / f64::from(most), BAD);
         pen.right(1, y, &count.to_string(), BAD.patch(BOLD));
     }
 }

@@ -2,7 +2,7 @@
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use ratatui::style::Style;
+use ratatui::style::{Modifier, Style};
 
 use super::DIM;
 
@@ -47,17 +47,23 @@ impl<'a> Pen<'a> {
         self.text(x, y, text, style);
     }
 
-    /// A bar that is filled up to a share. Gives the column behind it.
+    /// A bar that is filled up to a share, on a line. Gives the column behind it.
     pub(crate) fn bar(&mut self, x: u16, y: u16, width: u16, share: f64, style: Style) -> u16 {
+        (0..width).for_each(|it| _ = self.text(x + it, y, "─", DIM));
+        self.block(x, y, width, share, bright(style));
+        x + width
+    }
+
+    /// A block that is so wide as this share of the width, and to be seen at all.
+    pub(crate) fn block(&mut self, x: u16, y: u16, width: u16, share: f64, style: Style) {
         let filled = eighths(share.clamp(0.0, 1.0) * f64::from(width) * 8.0);
+        let filled = if share > 0.0 { filled.max(1) } else { 0 };
         for column in 0..width {
             let part = filled.saturating_sub(usize::from(column) * 8).min(8);
-            match GROWING.get(part) {
-                Some(block) if part > 0 => _ = self.text(x + column, y, block, style),
-                _ => _ = self.text(x + column, y, "─", DIM),
+            if let (Some(block), true) = (GROWING.get(part), part > 0) {
+                self.text(x + column, y, block, style);
             }
         }
-        x + width
     }
 
     /// A column of a chart that rises from `y` upwards: so many eighths of a cell, within so many cells.
@@ -86,10 +92,15 @@ impl<'a> Pen<'a> {
         for share in dots {
             let step = eighths(share * f64::from(width.saturating_sub(1)));
             let step = u16::try_from(step).unwrap_or(u16::MAX).min(width.saturating_sub(2));
-            self.text(x + step, y, "●", style);
+            self.text(x + step, y, "●", bright(style));
         }
         x + width
     }
+}
+
+/// Over what was dim before.
+fn bright(style: Style) -> Style {
+    style.remove_modifier(Modifier::DIM)
 }
 
 /// Rounded down.

@@ -46,8 +46,8 @@ fn before_anything_happens() {
 #[test]
 fn no_size_is_too_small_or_too_large() {
     let (board, now) = picture::board(5_900);
-    for width in (1..130).chain([250, 1000]) {
-        for height in (1..60).chain([300]) {
+    for width in [1, 2, 5, 20, 47, 48, 60, 71, 72, 80, 131, 132, 200, 1000] {
+        for height in [1, 2, 5, 10, 12, 13, 16, 21, 22, 24, 30, 40, 60, 300] {
             let area = Rect::new(0, 0, width, height);
             draw(&board, now, area, &mut Buffer::empty(area));
         }
