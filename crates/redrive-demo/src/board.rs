@@ -105,6 +105,7 @@ pub(crate) struct Board {
     pub(crate) latest: i64,
     start: i64,
     ended: Vec<bool>,
+    ended_count: usize,
     waiting: HashMap<u32, Waiting>,
     spots: HashMap<Spot, u32>,
     answered: HashMap<u32, Answer>,
@@ -129,6 +130,7 @@ impl Board {
             latest: 0,
             start: now,
             ended: vec![false; scene.orders.len()],
+            ended_count: 0,
             waiting: HashMap::new(),
             spots: HashMap::new(),
             answered: HashMap::new(),
@@ -190,12 +192,12 @@ impl Board {
         }
     }
 
-    /// Whether that is news.
+    /// An order has come to its end. Whether that is news.
     fn end(&mut self, number: u32) -> bool {
-        match self.ended.get_mut(number as usize) {
-            Some(ended) => !std::mem::replace(ended, true),
-            None => false,
-        }
+        let is_news =
+            self.ended.get_mut(number as usize).is_some_and(|it| !std::mem::replace(it, true));
+        self.ended_count += usize::from(is_news);
+        is_news
     }
 
     /// Redrive has told something.
@@ -331,7 +333,17 @@ impl Board {
 
     /// How many records have come to their end.
     pub(crate) fn ended(&self) -> usize {
-        self.done as usize + self.dropped as usize + self.dead_letters() as usize
+        self.ended_count
+    }
+
+    /// Whether every record has come to its end, and none waits to run once more.
+    pub(crate) fn is_over(&self, now: i64) -> bool {
+        self.ended_count >= self.records() && !self.waiting.values().any(|it| it.due > now)
+    }
+
+    /// How many records are neither at their end nor wait for their time.
+    pub(crate) fn under_way(&self) -> usize {
+        (self.produced as usize).saturating_sub(self.ended_count + self.waiting.len())
     }
 
     pub(crate) fn dead_letters(&self) -> u32 {

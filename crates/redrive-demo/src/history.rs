@@ -46,10 +46,14 @@ impl Request {
 #[derive(Clone, Debug)]
 pub(crate) struct Copy {
     pub(crate) origin: Place,
+    /// Which retry topic, from 0, and where in it.
     pub(crate) topic: usize,
+    pub(crate) place: Place,
     pub(crate) overall: u32,
     /// From when on it may run, Unix time in ms.
     pub(crate) due: i64,
+    /// The answer that it was retried for, where one arrived.
+    pub(crate) status: Option<u16>,
     /// When it was written, Unix time in ms.
     pub(crate) at: i64,
 }
@@ -74,6 +78,8 @@ pub(crate) struct History {
     pub(crate) requests: Vec<Request>,
     pub(crate) copies: Vec<Copy>,
     pub(crate) letters: Vec<Letter>,
+    /// What the group has committed, where that was asked for: by topic, the source topic first, and partition.
+    pub(crate) committed: BTreeMap<(usize, i32), i64>,
     /// Records of retry topics and the dead-letter topic that do not say where they are from.
     pub(crate) strange: usize,
 }

@@ -53,7 +53,7 @@ pub(crate) fn percentile(sorted: &[i64], share: f64) -> i64 {
     sorted.get(rank.max(1) - 1).or(sorted.last()).copied().unwrap_or(0)
 }
 
-/// Judges a run. Where it was cut short, records without an end are not lost.
+/// Judges a run. Where it was cut short, records without an end are not lost, as long as the group has not committed beyond them.
 pub(crate) fn judge(history: &History, is_cut_short: bool) -> Findings {
     let mut findings = Findings::default();
     for (place, life) in history.lives() {
@@ -62,8 +62,7 @@ pub(crate) fn judge(history: &History, is_cut_short: bool) -> Findings {
             .or_else(|| life.produced.and_then(|it| orders::number(&it.value)))
             .or_else(|| life.requests.first().and_then(|it| orders::number(&it.value)));
         let fault = |what: String| Fault { place, order, what };
-        let mut early = too_early(&life);
-        findings.early.extend(early.drain(..).map(fault));
+        findings.early.extend(too_early(&life).map(fault));
         findings.run_twice.extend(once_too_often(&life).map(fault));
         findings.late.extend(lateness(&life));
         if sent.is_none() && life.produced.is_none() {
@@ -75,7 +74,9 @@ pub(crate) fn judge(history: &History, is_cut_short: bool) -> Findings {
             Ok(End::Handled) => findings.handled += 1,
             Ok(End::DeadLettered) => findings.dead_lettered += 1,
             Ok(End::Dropped) => findings.dropped += 1,
-            Err(Missing::NoEnd) if is_cut_short => findings.unfinished += 1,
+            Err(Missing::NoEnd) if is_cut_short && is_still_there(history, place, &life) => {
+                findings.unfinished += 1;
+            }
             Err(missing) => findings.lost.push(fault(why(&missing, &life))),
         }
     }
@@ -116,6 +117,13 @@ fn end(life: &Life<'_>) -> Result<End, Missing> {
     Err(if is_changed { Missing::Changed } else { Missing::NoEnd })
 }
 
+/// Whether a record would be read again after a restart: by where it was last, and what the group has committed there.
+fn is_still_there(history: &History, place: Place, life: &Life<'_>) -> bool {
+    let (stop, last) = life.copies.last().map_or((0, place), |it| (it.topic + 1, it.place));
+    let committed = history.committed.get(&(stop, last.partition));
+    committed.is_none_or(|it| last.offset >= *it)
+}
+
 fn why(missing: &Missing, life: &Life<'_>) -> String {
     match missing {
         Missing::NotInTopic => "it was acknowledged, but is not in the source topic".to_owned(),
@@ -139,47 +147,65 @@ fn due(life: &Life<'_>, request: &Request) -> Option<i64> {
     life.copies.iter().filter(|it| it.overall == request.overall).map(|it| it.due).min()
 }
 
-fn too_early(life: &Life<'_>) -> Vec<String> {
-    let mut found = Vec::new();
-    for request in life.requests.iter().filter(|it| it.overall > 0) {
-        match due(life, request) {
-            None => found.push(format!(
-                "retry {} came, but no copy in a retry topic says when it is due",
-                request.overall
-            )),
-            Some(due) if request.arrived < due * 1000 => {
-                let by = due * 1000 - request.arrived;
-                found.push(format!("retry {} came {} before it was due", request.overall, ms(by)));
-            }
-            Some(_) => {}
-        }
+/// Requests that came too soon, each once.
+fn too_early<'a>(life: &'a Life<'_>) -> impl Iterator<Item = String> + 'a {
+    let before = std::iter::once(None).chain(life.requests.iter().map(Some));
+    let pairs = before.zip(&life.requests);
+    pairs.filter_map(|(before, request)| {
+        before_due(life, request).or_else(|| before_told(life, before?, request))
+    })
+}
+
+/// By the copy in the retry topic.
+fn before_due(life: &Life<'_>, request: &Request) -> Option<String> {
+    let retry = request.overall;
+    if retry == 0 {
+        return None;
     }
-    for pair in life.requests.windows(2) {
-        if let [before, after] = pair
-            && let Some((Answer::Busy { seconds }, at)) = before.said
-        {
-            let by = at + i64::from(seconds) * 1_000_000 - after.arrived;
-            if by > 0 {
-                let told = format!("the service had said `Retry-After: {seconds}`");
-                found.push(format!("{told}, and it came {} sooner", ms(by)));
-            }
-        }
-    }
-    found
+    let Some(due) = due(life, request) else {
+        let why = "but no copy in a retry topic says when it is due";
+        return Some(format!("retry {retry} came, {why}"));
+    };
+    let by = due * 1000 - request.arrived;
+    (by > 0).then(|| format!("retry {retry} came {} before it was due", ms(by)))
+}
+
+/// By what the service itself had said.
+fn before_told(life: &Life<'_>, before: &Request, request: &Request) -> Option<String> {
+    let Some((Answer::Busy { seconds }, at)) = before.said else {
+        return None;
+    };
+    let by = at + i64::from(seconds) * 1_000_000 - request.arrived;
+    let told = format!("the service had said `Retry-After: {seconds}`");
+    let is_early = by > 0 && has_arrived(life, before);
+    is_early.then(|| format!("{told}, and it came {} sooner", ms(by)))
+}
+
+/// Whether an answer was heard. One that comes when nobody waits for it any more is not: then the record was retried for
+/// something else.
+fn has_arrived(life: &Life<'_>, request: &Request) -> bool {
+    let status = request.answer().and_then(Answer::status);
+    let mut after = life.copies.iter().filter(|it| it.overall == request.overall + 1).peekable();
+    after.peek().is_none() || after.any(|it| it.status == status)
 }
 
 /// Runs that nobody had planned: after the end, or of an attempt that had run already.
 fn once_too_often(life: &Life<'_>) -> impl Iterator<Item = String> {
-    let (mut is_over, mut attempts) = (false, Vec::new());
+    let (mut is_over, mut is_heard, mut attempts) = (false, true, Vec::new());
     let mut found = Vec::new();
     for request in &life.requests {
-        if is_over {
+        if is_over && !is_heard {
+            found.push("it ran again: the answer that it worked came too late".to_owned());
+        } else if is_over {
             found.push("it ran again after its end".to_owned());
         } else if attempts.contains(&request.overall) {
             found.push(format!("its attempt {} ran again", request.overall + 1));
         }
         attempts.push(request.overall);
-        is_over |= matches!(request.answer(), Some(Answer::Done | Answer::Cancelled));
+        if matches!(request.answer(), Some(Answer::Done | Answer::Cancelled)) {
+            is_over = true;
+            is_heard = has_arrived(life, request);
+        }
     }
     if is_over && !life.letters.is_empty() {
         found.push("it was dead-lettered after its end".to_owned());
@@ -204,4 +230,4 @@ pub(crate) fn ms(micros: i64) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

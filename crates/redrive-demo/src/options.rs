@@ -8,8 +8,9 @@ use std::time::Duration;
 const MOST: u32 = 1_000_000;
 /// How many records the embedded broker keeps, with [`PER_PARTITION`] and its 5 MiB a partition.
 const MOST_EMBEDDED: u32 = 100_000;
-/// How many records go to a partition: a copy with all its headers has less than 1.5 KB, so that they stay below 5 MiB.
-const PER_PARTITION: u32 = 3_000;
+/// How many records go to a partition. Each comes at most twice to the same retry topic, and a copy with all its headers has less
+/// than 1.5 KB, so that they stay below 5 MiB.
+const PER_PARTITION: u32 = 1_500;
 const PARTITIONS: u32 = 3;
 /// How many partitions a topic gets on somebody's own broker, at the most.
 const MOST_PARTITIONS: u32 = 12;
@@ -20,10 +21,10 @@ const DELAYS: [Duration; 3] =
 /// How long records are produced at speed 1.
 const PRODUCING: Duration = Duration::from_secs(10);
 /// How many records are produced a second, at the most.
-const RATE: u32 = 5_000;
+const RATE: u32 = 2_000;
 const OUTAGE: Duration = Duration::from_millis(1_500);
 /// How long a request may take. Not less on a busy machine, where the service needs its time, too.
-const TIMEOUT: (Duration, Duration) = (Duration::from_millis(300), Duration::from_millis(400));
+const TIMEOUT: (Duration, Duration) = (Duration::from_millis(500), Duration::from_millis(800));
 /// A whole demo would take an hour or more, or be over before anybody sees it.
 const SPEEDS: (f64, f64) = (0.1, 20.0);
 
@@ -275,7 +276,7 @@ mod tests {
             let options = Options { records, ..Options::default() };
             let partitions = u32::try_from(options.partitions()).unwrap();
             let per_partition = u64::from(records.div_ceil(partitions));
-            assert!(per_partition * 1_500 < 5 << 20, "{records}");
+            assert!(per_partition * 2 * 1_500 < 5 << 20, "{records}");
         }
     }
 
@@ -284,7 +285,7 @@ mod tests {
         let options = Options { speed: 4.0, ..Options::default() };
         assert_eq!(options.delays().map(|it| it.as_millis()), [250, 500, 1000]);
         assert_eq!(options.producing(), Duration::from_millis(2_500));
-        assert_eq!(options.timeout(), Duration::from_millis(300));
+        assert_eq!(options.timeout(), Duration::from_millis(500));
         let calm = Options { failure_rate: Share(0.0), ..options };
         assert_eq!(calm.outage(), None);
     }

@@ -15,6 +15,8 @@ use crate::clock;
 use crate::history::Place;
 use crate::orders::Orders;
 
+/// How many records may be under way before it waits: a demo on a slow machine takes longer instead of choking.
+const UNDER_WAY: usize = 300;
 /// How often it is looked at how many are due.
 const TICK: Duration = Duration::from_millis(10);
 
@@ -70,7 +72,7 @@ impl Producer {
         let every = within / count.max(1);
         let mut tick = tokio::time::interval(TICK);
         for number in 0..count {
-            while start.elapsed() < every * number {
+            while start.elapsed() < every * number || self.is_behind() {
                 tick.tick().await;
             }
             let partition = i32::try_from(number).unwrap_or(0) % partitions;
@@ -90,6 +92,11 @@ impl Producer {
             }
         }
         Ok(())
+    }
+
+    /// Whether the service has enough to do.
+    fn is_behind(&self) -> bool {
+        self.0.context().board.lock().under_way() > UNDER_WAY
     }
 
     /// Why the broker did not take a record.

@@ -67,12 +67,39 @@ pub(crate) fn read(bootstrap: &str, names: &Names, history: &mut History) -> Res
     Ok(())
 }
 
+/// Asks what Redrive's group has committed: below that, nothing would ever be read again.
+pub(crate) fn committed(
+    bootstrap: &str,
+    names: &Names,
+    partitions: i32,
+    history: &mut History,
+) -> Result<(), DemoError> {
+    let mut config = ClientConfig::new();
+    config.set("bootstrap.servers", bootstrap).set("group.id", &names.group);
+    let consumer: BaseConsumer = config.create()?;
+    let mut topics = names.read();
+    // Nobody reads the dead letters.
+    topics.pop();
+    let mut list = TopicPartitionList::new();
+    for topic in &topics {
+        (0..partitions).for_each(|it| _ = list.add_partition(topic, it));
+    }
+    let list = consumer.committed_offsets(list, ANSWER)?;
+    for element in list.elements() {
+        let stop = topics.iter().position(|it| *it == element.topic());
+        if let (Some(stop), Offset::Offset(offset)) = (stop, element.offset()) {
+            history.committed.insert((stop, element.partition()), offset);
+        }
+    }
+    Ok(())
+}
+
 fn take(message: &BorrowedMessage<'_>, stop: usize, last: usize, history: &mut History) {
     let bytes = |it: Option<&[u8]>| Bytes::copy_from_slice(it.unwrap_or_default());
     let (key, value) = (bytes(message.key()), bytes(message.payload()));
     let at = message.timestamp().to_millis().unwrap_or(0);
+    let place = Place { partition: message.partition(), offset: message.offset() };
     if stop == 0 {
-        let place = Place { partition: message.partition(), offset: message.offset() };
         history.produced.push(Produced { place, key, value, at });
         return;
     }
@@ -85,7 +112,9 @@ fn take(message: &BorrowedMessage<'_>, stop: usize, last: usize, history: &mut H
     let overall = number(message, "redrive-overall-attempts").and_then(|it| it.try_into().ok());
     match (origin(), overall, number(message, "redrive-due")) {
         (Some(origin), Some(overall), Some(due)) if stop < last => {
-            history.copies.push(Copy { origin, topic: stop - 1, overall, due, at });
+            let status = number(message, "redrive-status").and_then(|it| it.try_into().ok());
+            let topic = stop - 1;
+            history.copies.push(Copy { origin, topic, place, overall, due, status, at });
         }
         (Some(origin), ..) if stop == last => {
             let reason = header(message, "redrive-reason").unwrap_or("unknown").to_owned();

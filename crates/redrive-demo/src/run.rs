@@ -168,7 +168,12 @@ async fn show(options: &Options) -> Result<Outcome, DemoError> {
     board.lock().phase = Phase::Proving;
     let judged = played.and_then(|(mut history, is_cut_short)| {
         history.requests = service.ledger();
-        blocking(|| read::read(site.bootstrap(), &site.names, &mut history))?;
+        let (bootstrap, names) = (site.bootstrap(), &site.names);
+        blocking(|| read::read(bootstrap, names, &mut history))?;
+        if is_cut_short {
+            let partitions = options.partitions();
+            blocking(|| read::committed(bootstrap, names, partitions, &mut history))?;
+        }
         Ok((history, is_cut_short))
     });
     view.close();
@@ -339,7 +344,7 @@ impl Stage<'_> {
                 if board.quiet(now) > longest + SILENCE {
                     return Ok(());
                 }
-                if board.ended() >= board.records() {
+                if board.is_over(now) {
                     break;
                 }
             }

@@ -105,7 +105,7 @@ impl Summary<'_> {
             false => format!("in the dead-letter topic: {}", reasons.join(", ")),
         };
         let retries = self.history.requests.iter().filter(|it| it.overall > 0).count();
-        let early = format!("of {retries} retries, by their copies' due times and Retry-After");
+        let early = format!("of {retries} retries, by due times and Retry-After");
         let mut line = |name: &str, count: usize, style: Style, how: &str| {
             let count = styled(style, format!("{count:>7}"));
             let _ = writeln!(text, "  {name:<13}{count}   {}", styled(DIM, how));
@@ -120,7 +120,7 @@ impl Summary<'_> {
                 "unfinished",
                 findings.unfinished,
                 YELLOW,
-                "still in their topics: they would go on after a restart",
+                "not committed: they would go on after a restart",
             );
         }
         line(
@@ -198,5 +198,71 @@ fn tell(story: &Story, text: &mut String) {
             let _ = write!(text, ", {}", styled(DIM, &step.note));
         }
         text.push('\n');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judge::judge;
+    use crate::judge::tests::good;
+    use crate::orders::Orders;
+    use crate::site::Names;
+    use crate::story::story;
+
+    /// What is printed about a history, without colours.
+    fn told(history: &History, is_cut_short: bool) -> (String, Value) {
+        let options = Options::default();
+        let findings = judge(history, is_cut_short);
+        let orders = Orders::new(50, 0.5, 1);
+        let summary = Summary {
+            options: &options,
+            history,
+            findings: &findings,
+            is_cut_short,
+            story: story(history, &orders, &Names::new("orders")),
+            left: None,
+        };
+        (anstream::adapter::strip_str(&summary.text()).to_string(), summary.json())
+    }
+
+    #[test]
+    fn a_good_end() {
+        let (text, json) = told(&good(3, 50), false);
+        insta::assert_snapshot!(text);
+        insta::assert_snapshot!("a_good_end_as_json", json.to_string());
+    }
+
+    #[test]
+    fn a_bad_end_names_the_records() {
+        let mut history = good(3, 50);
+        history.letters.pop();
+        let early = history.requests.iter_mut().filter(|it| it.overall == 1).take(12);
+        early.for_each(|it| it.arrived -= 20_000);
+        let twice = history.requests[0].clone();
+        history.requests.push(twice);
+        history.strange = 1;
+        let (text, json) = told(&history, false);
+        insta::assert_snapshot!(text);
+        assert_eq!((&json["lost"], &json["early"]), (&1.into(), &12.into()));
+    }
+
+    #[test]
+    fn an_end_that_was_cut_short() {
+        let mut history = good(3, 50);
+        history.requests.truncate(60);
+        history.letters.clear();
+        let (text, json) = told(&history, true);
+        insta::assert_snapshot!(text);
+        assert!(json["unfinished"].as_u64() > Some(0), "{json}");
+    }
+
+    #[test]
+    fn no_line_is_too_long_for_the_usual_terminal() {
+        for is_cut_short in [false, true] {
+            for line in told(&good(3, 50), is_cut_short).0.lines() {
+                assert!(line.chars().count() <= 80, "{line}");
+            }
+        }
     }
 }

@@ -17,7 +17,7 @@ fn value(number: i64) -> Bytes {
 }
 
 /// A run as it should be: each record fails a few times, and then works or is dead-lettered.
-fn good(seed: u64, records: i64) -> History {
+pub(crate) fn good(seed: u64, records: i64) -> History {
     let mut dice = Dice::new(seed);
     let mut history = History::default();
     for number in 0..records {
@@ -44,7 +44,8 @@ fn good(seed: u64, records: i64) -> History {
                 history.letters.push(Letter { origin: place, key, value, reason, at });
             } else if !is_last {
                 now = at + 1000;
-                let copy = Copy { origin: place, topic: 0, overall: overall + 1, due: now, at };
+                let (overall, status) = (overall + 1, answer.status());
+                let copy = Copy { origin: place, topic: 0, place, overall, due: now, status, at };
                 history.copies.push(copy);
             }
         }
@@ -92,6 +93,10 @@ fn a_record_that_the_service_never_got_done_is_lost() {
         assert!(!findings.is_kept());
         let cut = judge(&history, true);
         assert!(cut.is_kept() && cut.unfinished == 1, "it was cut short: it would have run");
+        history.committed.insert((1, 0), victim.offset);
+        assert!(judge(&history, true).is_kept(), "the group is not beyond it");
+        history.committed.insert((1, 0), victim.offset + 1);
+        assert_eq!(places(&judge(&history, true).lost), [victim], "nobody would read it again");
     }
 }
 
@@ -104,6 +109,10 @@ fn a_record_that_nobody_ever_saw_again_is_lost() {
     let findings = judge(&history, false);
     assert_eq!(places(&findings.lost), [place(7)]);
     assert_eq!(findings.lost[0].what, "the service never saw it");
+    history.committed.insert((0, 0), 7);
+    assert_eq!(judge(&history, true).unfinished, 1);
+    history.committed.insert((0, 0), 8);
+    assert_eq!(places(&judge(&history, true).lost), [place(7)]);
 }
 
 #[test]
@@ -171,12 +180,17 @@ fn a_retry_before_the_time_that_the_service_has_named_is_early() {
     let all = requests_of(&history, victim);
     let (before, last) = (all[all.len() - 2], all[all.len() - 1]);
     let arrived = history.requests[last].arrived;
+    let attempt = history.requests[before].overall + 1;
+    let is_its = |it: &&mut Copy| it.origin == victim && it.overall == attempt;
+    history.copies.iter_mut().find(is_its).unwrap().status = Some(429);
     history.requests[before].said = Some((Answer::Busy { seconds: 1 }, arrived - 1_000_000));
     assert!(judge(&history, false).is_kept());
     history.requests[before].said = Some((Answer::Busy { seconds: 1 }, arrived - 999_999));
     let findings = judge(&history, false);
     assert_eq!(places(&findings.early), [victim]);
     assert!(findings.early[0].what.contains("Retry-After: 1"), "{:?}", findings.early);
+    history.copies.iter_mut().find(is_its).unwrap().status = None;
+    assert!(judge(&history, false).is_kept(), "nobody waited for that answer any more");
 }
 
 #[test]

@@ -359,7 +359,7 @@ impl Drop for Shown {
 }
 
 /// Where the binaries are: tests are in `deps`, beside them.
-fn binaries() -> Result<PathBuf> {
+pub(crate) fn binaries() -> Result<PathBuf> {
     let test = std::env::current_exe()?;
     Ok(test.parent().and_then(Path::parent).context("no directory")?.to_owned())
 }
