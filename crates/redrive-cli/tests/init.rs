@@ -122,3 +122,32 @@ fn a_name_that_no_topic_can_have_is_refused_and_nothing_is_written() {
         assert!(!directory.0.join("redrive.yaml").exists(), "{topic:?}");
     }
 }
+
+/// Whoever takes the `#` away finds nothing wrong either.
+#[test]
+fn what_stands_in_comments_is_right_too() {
+    let made = run(&["init", "--output", "-"]).out;
+    let mut count = 0;
+    let lines = made.lines().map(|line| match line.split_once("# ") {
+        Some((blanks, key)) if blanks.trim().is_empty() && !blanks.is_empty() && is_entry(key) => {
+            count += 1;
+            format!("{blanks}{key}\n")
+        }
+        _ => format!("{line}\n"),
+    });
+    let whole: String = lines.collect();
+    assert_eq!(count, 6, "{whole}");
+    let directory = Directory::new("comments");
+    std::fs::write(directory.0.join("redrive.yaml"), &whole).unwrap();
+    let mut command = redrive(&["check"]);
+    command.env("KAFKA_USER", "me").env("KAFKA_PASSWORD", "secret").env("TOKEN", "token");
+    let ran = common::Ran::from(command.current_dir(&directory.0).output().unwrap());
+    assert_eq!(ran.code, Some(0), "{}", ran.out);
+    assert!(!ran.out.contains("warning"), "{}", ran.out);
+}
+
+/// Whether a comment is a key with its value, and not a sentence.
+fn is_entry(text: &str) -> bool {
+    text.split_once(": ")
+        .is_some_and(|it| it.0.chars().all(|it| it.is_ascii_lowercase() || it == '.'))
+}

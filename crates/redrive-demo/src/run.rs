@@ -37,7 +37,7 @@ const END: Duration = Duration::from_secs(20);
 const SILENCE: Duration = Duration::from_secs(20);
 /// How long it goes on after the last end, to see whether anything runs once more.
 const AFTER: Duration = Duration::from_millis(500);
-/// How long the metrics page of a demo may be asked for nothing by those who still hang on it.
+/// How long what nobody waits for any more may take to end with the demo.
 const LEFT_OVER: Duration = Duration::from_secs(1);
 
 /// Why a demo could not be shown.
@@ -78,7 +78,7 @@ pub enum DemoError {
     /// The metrics page is not there.
     #[error(transparent)]
     Metrics(#[from] redrive_admin::ServeError),
-    /// The broker took an order not.
+    /// The broker did not take an order.
     #[error("the broker did not take {0}")]
     Refused(String),
     /// The consumer did not get its partitions.
