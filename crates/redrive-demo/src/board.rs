@@ -40,6 +40,8 @@ pub(crate) enum Phase {
     Producing,
     /// All is produced.
     Finishing,
+    /// Somebody has seen enough, and what is under way may end.
+    Ending,
     /// All records have their end, and the topics are read.
     Proving,
 }

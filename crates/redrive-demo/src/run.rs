@@ -204,8 +204,7 @@ fn listen_to_signals(cut: watch::Sender<bool>) -> std::io::Result<()> {
                 _ = terminate.recv() => {}
             }
             if cut.send_replace(true) {
-                terminal::give_back();
-                std::process::exit(130);
+                terminal::end_at_once();
             }
         }
     });
@@ -275,6 +274,7 @@ impl Stage<'_> {
     ) -> Result<(History, bool), DemoError> {
         let producer = blocking(|| Producer::new(self.site.bootstrap(), self.board.clone()))?;
         let watched = self.watch(&producer, service, cut).await;
+        self.board.lock().phase = Phase::Ending;
         self.handle.stop();
         if !self.consumer.is_finished() {
             // A consumer that does not end is no reason to say nothing.

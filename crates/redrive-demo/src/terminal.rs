@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen};
+use crossterm::terminal::{Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen};
 use crossterm::{cursor, execute};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
@@ -52,7 +52,8 @@ fn take(life: Life) -> io::Result<()> {
     });
     *TAKEN.lock().unwrap_or_else(PoisonError::into_inner) = Some(life);
     crossterm::terminal::enable_raw_mode()?;
-    execute!(out(life), EnterAlternateScreen, cursor::Hide)
+    // Cleared here: `Terminal::clear` asks for the cursor's place, which not every terminal answers.
+    execute!(out(life), EnterAlternateScreen, Clear(ClearType::All), cursor::Hide)
 }
 
 /// Gives the terminal back, if it is ours.
@@ -61,6 +62,12 @@ pub(crate) fn give_back() {
         _ = execute!(out(life), LeaveAlternateScreen, cursor::Show);
         _ = crossterm::terminal::disable_raw_mode();
     }
+}
+
+/// Ends the process for somebody who does not want to wait, as a shell expects it after Ctrl-C.
+pub(crate) fn end_at_once() {
+    give_back();
+    std::process::exit(130);
 }
 
 fn is_taken() -> bool {
@@ -120,7 +127,6 @@ fn show(
     has_colours: bool,
 ) -> io::Result<()> {
     let mut terminal = Terminal::new(CrosstermBackend::new(out(life)))?;
-    terminal.clear()?;
     // Whoever panics gives the terminal back, and nobody must draw on it then.
     while !is_over.load(Ordering::Acquire) && is_taken() {
         terminal.draw(|frame| {
@@ -132,15 +138,20 @@ fn show(
         if event::poll(FRAME)?
             && let Event::Key(key) = event::read()?
             && is_end(key)
+            && cut.send_replace(true)
+            && is_ctrl_c(key)
         {
-            cut.send_replace(true);
+            end_at_once();
         }
     }
     Ok(())
 }
 
 fn is_end(key: KeyEvent) -> bool {
-    let is_ctrl_c = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
     let is_quit = matches!(key.code, KeyCode::Char('q') | KeyCode::Esc);
-    key.kind == KeyEventKind::Press && (is_ctrl_c || is_quit)
+    key.kind == KeyEventKind::Press && (is_ctrl_c(key) || is_quit)
+}
+
+fn is_ctrl_c(key: KeyEvent) -> bool {
+    key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL)
 }

@@ -99,6 +99,7 @@ fn footer(board: &Board, pen: &mut Pen<'_>) {
     let (ended, all) = (board.ended(), board.records().max(1));
     let words = match board.phase {
         Phase::Starting => "the consumer joins its group …".to_owned(),
+        Phase::Ending => "ending: what is under way may finish …".to_owned(),
         Phase::Proving => "reading all topics again, to prove it …".to_owned(),
         Phase::Producing | Phase::Finishing => {
             format!("{ended} of {all} have come to their end")

@@ -8,7 +8,7 @@ use redrive_suite::broker::{Broker, Found};
 use redrive_suite::trial::until;
 use serde_json::Value;
 
-use crate::stand::binaries;
+use crate::stand::{binaries, python};
 
 const RECORDS: usize = 150;
 
@@ -94,4 +94,22 @@ async fn the_demo_takes_its_topics_away_again() -> Result<()> {
         broker.topics().is_ok_and(|all| !all.iter().any(|it| it.starts_with(&source)))
     })
     .await
+}
+
+/// A terminal that is made smaller and larger meanwhile, and then Ctrl-C.
+#[test]
+fn the_terminal_is_given_back_as_it_was() -> Result<()> {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/service/terminal.py");
+    let output = Command::new(python()).arg(script).arg(binaries()?.join("redrive")).output()?;
+    let (out, err) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{out}{err}");
+    let (taken, given_back) = ("\u{1b}[?1049h", "\u{1b}[?1049l");
+    let screen = out.split_once(taken).context("no screen of its own")?.1;
+    let (screen, after) = screen.split_once(given_back).context("the screen stays")?;
+    assert!(screen.contains("flaky") && screen.contains('●'), "{screen:?}");
+    assert!(after.contains("\u{1b}[?25h"), "the cursor stays hidden: {after:?}");
+    assert!(after.contains("cut short") && after.contains("nothing was lost"), "{after:?}");
+    assert!(out.trim_end().ends_with("as before"), "{out:?}");
+    Ok(())
 }

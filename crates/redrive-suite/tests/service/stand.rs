@@ -411,6 +411,6 @@ fn text(hex: &Value) -> Result<String> {
     Ok(String::from_utf8(bytes)?)
 }
 
-fn python() -> String {
+pub(crate) fn python() -> String {
     std::env::var("REDRIVE_PYTHON").unwrap_or_else(|_| "python3".to_owned())
 }
