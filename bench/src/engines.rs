@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use parking_lot::Mutex;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::bindings as sys;
 use rdkafka::client::DefaultClientContext;
@@ -162,11 +162,11 @@ pub(crate) fn redrive(work: &Work) -> Result<Measured> {
                 std::hint::black_box(record.value().map_or(0, <[u8]>::len));
                 let done = count.fetch_add(1, Ordering::Relaxed) + 1;
                 if done == 1 {
-                    *watch.lock().unwrap_or_else(PoisonError::into_inner) = Some(Watch::start());
+                    *watch.lock() = Some(Watch::start());
                 }
                 if done == records {
-                    let watch = watch.lock().unwrap_or_else(PoisonError::into_inner);
-                    let mut measured = measured_in.lock().unwrap_or_else(PoisonError::into_inner);
+                    let watch = watch.lock();
+                    let mut measured = measured_in.lock();
                     *measured = watch.as_ref().map(|it| it.stop(records));
                     handle.stop();
                 }
@@ -174,6 +174,6 @@ pub(crate) fn redrive(work: &Work) -> Result<Measured> {
             });
         consumer.run().await
     })?;
-    let measured = *measured.lock().unwrap_or_else(PoisonError::into_inner);
+    let measured = *measured.lock();
     measured.context("nothing was read")
 }

@@ -4,7 +4,7 @@
 //! not fit is dropped and counted, and a line in the log tells of it.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -13,6 +13,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::Request;
 use hyper::header;
 use hyper_util::rt::TokioIo;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use redrive::RunSpan;
 use redrive::config::Otlp;
 use serde_json::{Value, json};
@@ -47,7 +48,7 @@ struct State {
 
 impl Queue {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn put(&self, span: RunSpan) {
@@ -77,8 +78,7 @@ impl Queue {
                 return (!batch.is_empty() || !state.is_over).then_some(batch);
             }
             let wait = if wait.is_zero() { EVERY } else { wait };
-            state =
-                self.changed.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0;
+            self.changed.wait_for(&mut state, wait);
         }
     }
 }

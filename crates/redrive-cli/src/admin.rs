@@ -8,7 +8,7 @@ use redrive::config::{AdminToken, format_duration};
 use redrive_admin::{Client, ClientError, Command};
 use serde_json::{Value, json};
 
-use crate::args::{AdminArgs, AdminFormat};
+use crate::args::{AdminArgs, Format};
 use crate::input;
 use crate::output::{self, BOLD, CYAN, DIM, Exit, GREEN, RED, YELLOW, styled};
 
@@ -32,8 +32,8 @@ pub fn status(args: &AdminArgs) -> anyhow::Result<Exit> {
         status["flows"] = Value::Array(meant);
     }
     output::print(&match args.format {
-        AdminFormat::Json => format!("{status:#}\n"),
-        AdminFormat::Text => text(&status),
+        Format::Json => format!("{status:#}\n"),
+        Format::Text => text(&status),
     })?;
     Ok(if status["ready"] == true { Exit::Fine } else { Exit::Problems })
 }
@@ -49,8 +49,8 @@ pub fn tell(args: &AdminArgs, command: Command) -> anyhow::Result<Exit> {
         Command::Resume => "resumed",
     };
     output::print(&match args.format {
-        AdminFormat::Json => format!("{:#}\n", json!({ done: told })),
-        AdminFormat::Text => told
+        Format::Json => format!("{:#}\n", json!({ done: told })),
+        Format::Text => told
             .iter()
             .map(|it| format!("{} {} {done}\n", styled(GREEN, "✔"), styled(CYAN, it)))
             .collect(),
@@ -63,7 +63,7 @@ fn client(args: &AdminArgs) -> anyhow::Result<Option<Client>> {
     let client = match &args.admin {
         Some(address) => Client::at(address)?,
         None => {
-            let input = input::load(&args.config, None, None)?;
+            let input = input::load(&args.file.config, None, None)?;
             let Some(config) = &input.loaded.config else {
                 output::tell(&output::problems(&input.name, &input.loaded.problems));
                 return Ok(None);

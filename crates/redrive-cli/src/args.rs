@@ -110,6 +110,7 @@ Examples:
   redrive check -c orders.yaml
   redrive check -c appsettings.json --topic orders      # another library's settings
   redrive check -c orders.yaml --format json            # for an editor or a CI job
+        {\"valid\", \"problems\": [{\"severity\", \"path\", \"message\", \"hint\", \"line\", \"column\"}]}
 
 Exit codes: 0 valid (warnings are printed), 1 problems, 2 wrong use.")]
     Check(CheckArgs),
@@ -216,9 +217,9 @@ Examples:
     Man(ManArgs),
 }
 
-/// Which config, and which of its flows.
+/// Which config.
 #[derive(Args, Debug)]
-pub struct ConfigArgs {
+pub struct FileArg {
     /// The config, YAML or JSON; `-` reads it from standard input
     #[arg(
         short,
@@ -228,6 +229,22 @@ pub struct ConfigArgs {
         env = "REDRIVE_CONFIG"
     )]
     pub config: PathBuf,
+}
+
+/// How something is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people
+    Text,
+    /// For programs
+    Json,
+}
+
+/// Which config, and which of its flows.
+#[derive(Args, Debug)]
+pub struct ConfigArgs {
+    #[command(flatten)]
+    pub file: FileArg,
 
     /// The flow's source topic. Another library's settings name none, so there it is needed
     #[arg(long, value_name = "TOPIC")]
@@ -236,15 +253,8 @@ pub struct ConfigArgs {
 
 #[derive(Args, Debug)]
 pub struct RunArgs {
-    /// The config, YAML or JSON; `-` reads it from standard input
-    #[arg(
-        short,
-        long,
-        value_name = "FILE",
-        default_value = "redrive.yaml",
-        env = "REDRIVE_CONFIG"
-    )]
-    pub config: PathBuf,
+    #[command(flatten)]
+    pub file: FileArg,
 
     #[command(flatten)]
     pub part: PartArgs,
@@ -261,22 +271,14 @@ pub struct RunArgs {
 
     /// How the log is written, whatever the config says
     #[arg(long, value_enum, value_name = "FORMAT")]
-    pub log_format: Option<LogFormat>,
+    pub log_format: Option<Format>,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum LogFormat {
-    /// For people
-    Text,
-    /// For programs, one object a line
-    Json,
-}
-
-impl From<LogFormat> for redrive::config::LogFormat {
-    fn from(format: LogFormat) -> Self {
+impl From<Format> for redrive::config::LogFormat {
+    fn from(format: Format) -> Self {
         match format {
-            LogFormat::Text => Self::Text,
-            LogFormat::Json => Self::Json,
+            Format::Text => Self::Text,
+            Format::Json => Self::Json,
         }
     }
 }
@@ -287,16 +289,8 @@ pub struct CheckArgs {
     pub config: ConfigArgs,
 
     /// How to print the result
-    #[arg(long, value_enum, default_value_t = CheckFormat::Text)]
-    pub format: CheckFormat,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum CheckFormat {
-    /// For people
-    Text,
-    /// {"valid", "problems": [{"severity", "path", "message", "hint", "line", "column"}]}
-    Json,
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
 }
 
 #[derive(Args, Debug)]
@@ -367,19 +361,12 @@ Exit codes: 0 all is there, 1 something could not be made or used, or the config
 /// Whose topics, and where.
 #[derive(Args, Debug)]
 pub struct WhereArgs {
-    /// The config, YAML or JSON; `-` reads it from standard input
-    #[arg(
-        short,
-        long,
-        value_name = "FILE",
-        default_value = "redrive.yaml",
-        env = "REDRIVE_CONFIG"
-    )]
-    pub config: PathBuf,
+    #[command(flatten)]
+    pub file: FileArg,
 
     /// How to print the result
-    #[arg(long, value_enum, default_value_t = TopicsFormat::Text)]
-    pub format: TopicsFormat,
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
 
     /// How long brokers may take to answer
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
@@ -418,14 +405,6 @@ pub struct TopicsApplyArgs {
     pub dry_run: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum TopicsFormat {
-    /// For people
-    Text,
-    /// One object: topics with status and differences, and the ACLs
-    Json,
-}
-
 #[derive(Args, Debug)]
 pub struct ConvertArgs {
     /// The file with the settings; `-` reads it from standard input
@@ -444,15 +423,8 @@ pub struct ConvertArgs {
 /// Which process, and which of its flows.
 #[derive(Args, Debug)]
 pub struct AdminArgs {
-    /// The config of the process, YAML or JSON; `-` reads it from standard input
-    #[arg(
-        short,
-        long,
-        value_name = "FILE",
-        default_value = "redrive.yaml",
-        env = "REDRIVE_CONFIG"
-    )]
-    pub config: PathBuf,
+    #[command(flatten)]
+    pub file: FileArg,
 
     /// Where the process listens, instead of what a config says
     #[arg(long, value_name = "URL")]
@@ -463,16 +435,8 @@ pub struct AdminArgs {
     pub flow: Option<String>,
 
     /// How to print the answer
-    #[arg(long, value_enum, default_value_t = AdminFormat::Text)]
-    pub format: AdminFormat,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum AdminFormat {
-    /// For people
-    Text,
-    /// For programs
-    Json,
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
 }
 
 #[derive(Args, Debug)]

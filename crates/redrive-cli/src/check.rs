@@ -5,7 +5,7 @@ use std::fmt::Write;
 use redrive::config::{Config, FlowConfig, Loaded, Problem, Severity};
 use serde_json::json;
 
-use crate::args::{CheckArgs, CheckFormat};
+use crate::args::{CheckArgs, Format};
 use crate::input;
 use crate::output::{self, CYAN, DIM, Exit, GREEN, RED, plural, styled};
 
@@ -16,8 +16,8 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<Exit> {
         input::choose(config, Some(topic))?;
     }
     let text = match args.format {
-        CheckFormat::Json => json_text(loaded.config.is_some(), &loaded.problems),
-        CheckFormat::Text => {
+        Format::Json => json_text(loaded.config.is_some(), &loaded.problems),
+        Format::Text => {
             let mut text = output::problems(&input.name, &loaded.problems);
             text.push_str(&match &loaded.config {
                 Some(config) => summary(&input.name, config, loaded),

@@ -66,6 +66,6 @@ pub fn choose<'a>(config: &'a Config, topic: Option<&str>) -> anyhow::Result<&'a
 
 impl ConfigArgs {
     pub fn load(&self) -> anyhow::Result<Input> {
-        load(&self.config, self.topic.as_deref(), None)
+        load(&self.file.config, self.topic.as_deref(), None)
     }
 }

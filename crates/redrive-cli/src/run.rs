@@ -102,11 +102,11 @@ pub fn run(args: &RunArgs) -> anyhow::Result<Exit> {
 
 /// The config, if it can be run. What is wrong with it has been told otherwise.
 fn load(args: &RunArgs) -> anyhow::Result<Option<(String, Config)>> {
-    let loaded = input::load(&args.config, None, None);
+    let loaded = input::load(&args.file.config, None, None);
     let Input { name, loaded } = match loaded {
         Err(error) if error.downcast_ref() == Some(&LoadError::TopicNeeded) => bail!(
             "{} has the settings of another library: turn it into a config by `redrive convert`, and add `kafka` and `handler`",
-            args.config.display()
+            args.file.config.display()
         ),
         loaded => loaded?,
     };

@@ -1,9 +1,10 @@
 //! What is to be seen while it runs: one state that the screen draws. It is for looking at, and proves nothing.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use redrive::{Event, Spot};
 
 use crate::judge::{ms, percentile};
@@ -419,6 +420,6 @@ impl SharedBoard {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Board> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }

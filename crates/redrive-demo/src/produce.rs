@@ -1,9 +1,10 @@
 //! The orders come in: an ordinary producer, at an even pace.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rdkafka::ClientConfig;
 use rdkafka::client::ClientContext;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
@@ -40,7 +41,7 @@ impl ProducerContext for Acknowledged {
             Ok(message) => {
                 let place = Place { partition: message.partition(), offset: message.offset() };
                 let number = u32::try_from(number).unwrap_or(u32::MAX);
-                self.sent.lock().unwrap_or_else(PoisonError::into_inner).insert(place, number);
+                self.sent.lock().insert(place, number);
                 self.board.lock().produced(clock::millis());
             }
             Err((error, _)) => _ = self.refused.set(format!("order {number}: {error}")),
@@ -108,6 +109,6 @@ impl Producer {
     pub(crate) fn sent(&self) -> BTreeMap<Place, u32> {
         // What does not arrive was not acknowledged, and nobody counts on it.
         _ = self.0.flush(FLUSH);
-        self.0.context().sent.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.context().sent.lock().clone()
     }
 }

@@ -1,15 +1,16 @@
 //! The terminal: taken for the length of a demo, and given back however it ends.
 
 use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use crossterm::terminal::{Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen};
 use crossterm::{cursor, execute};
+use parking_lot::Mutex;
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use tokio::sync::watch;
@@ -50,7 +51,7 @@ fn take(life: Life) -> io::Result<()> {
             before(info);
         }));
     });
-    *TAKEN.lock().unwrap_or_else(PoisonError::into_inner) = Some(life);
+    *TAKEN.lock() = Some(life);
     crossterm::terminal::enable_raw_mode()?;
     // Cleared here: `Terminal::clear` asks for the cursor's place, which not every terminal answers.
     execute!(out(life), EnterAlternateScreen, Clear(ClearType::All), cursor::Hide)
@@ -58,7 +59,7 @@ fn take(life: Life) -> io::Result<()> {
 
 /// Gives the terminal back, if it is ours.
 pub(crate) fn give_back() {
-    if let Some(life) = TAKEN.lock().unwrap_or_else(PoisonError::into_inner).take() {
+    if let Some(life) = TAKEN.lock().take() {
         _ = execute!(out(life), LeaveAlternateScreen, cursor::Show);
         _ = crossterm::terminal::disable_raw_mode();
     }
@@ -71,7 +72,7 @@ pub(crate) fn end_at_once() {
 }
 
 fn is_taken() -> bool {
-    TAKEN.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    TAKEN.lock().is_some()
 }
 
 /// A screen that is drawn again and again, by a thread of its own. It ends when this is dropped.

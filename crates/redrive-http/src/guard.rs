@@ -9,9 +9,9 @@
 //! Answers that a proxy may give for any address (408, 425, 429, 5xx, redirects) say nothing either way.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use redrive::{Failure, Outcome, is_retryable_status};
 
 /// So many records, and the flow stops.
@@ -58,7 +58,7 @@ impl Guard {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// What becomes of a record that was answered with `status`, where the answer alone would mean `outcome`.

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use anyhow::{Context, Result, bail};
+use parking_lot::Mutex;
 
 use crate::broker::Broker;
 
@@ -36,7 +37,7 @@ impl OwnBroker {
     /// It does not start.
     pub fn secure() -> Result<Arc<Self>> {
         static SHARED: Mutex<Weak<OwnBroker>> = Mutex::new(Weak::new());
-        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shared = SHARED.lock();
         if let Some(broker) = shared.upgrade() {
             return Ok(broker);
         }

@@ -1,11 +1,12 @@
 //! One behaviour, tried: topics and a group of its own, and consumers in this process.
 
 use std::fmt::Display;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use parking_lot::Mutex;
 use redrive::config::{Config, FlowConfig};
 use redrive::{
     Consumer, ConsumerHandle, Context, Event, Flow, FlowStatus, Handler, Record, RunError, State,
@@ -129,12 +130,12 @@ impl Trial {
     pub fn spawn_consumer(consumer: Consumer) -> Member {
         let events: Arc<Mutex<Vec<Event>>> = Arc::default();
         let told = Arc::clone(&events);
-        let consumer = consumer.with_listener(move |event| lock(&told).push(event.clone()));
+        let consumer = consumer.with_listener(move |event| told.lock().push(event.clone()));
         let (handle, error) = (consumer.handle(), Arc::<Mutex<String>>::default());
         let noted = Arc::clone(&error);
         let task = tokio::spawn(async move {
             let result = consumer.run().await;
-            *lock(&noted) = format!("it ended: {result:?}");
+            *noted.lock() = format!("it ended: {result:?}");
             result
         });
         Member { handle, events, end: error, task }
@@ -265,7 +266,7 @@ impl Member {
 
     /// What it told so far.
     pub fn events(&self) -> Vec<Event> {
-        lock(&self.events).clone()
+        self.events.lock().clone()
     }
 
     /// Waits until its state is such.
@@ -288,7 +289,7 @@ impl Member {
     ///
     /// It has not, in time.
     pub async fn told(&self, what: &str, is_it: impl Fn(&Event) -> bool) -> Result<()> {
-        let told = until(what, || lock(&self.events).iter().any(&is_it)).await;
+        let told = until(what, || self.events.lock().iter().any(&is_it)).await;
         told.with_context(|| self.story())
     }
 
@@ -297,7 +298,7 @@ impl Member {
         let events = self.events();
         let last = events.get(events.len().saturating_sub(30)..).unwrap_or_default();
         let told: String = last.iter().map(|it| format!("\n  {it}")).collect();
-        format!("it told:{told}\n{}", lock(&self.end))
+        format!("it told:{told}\n{}", self.end.lock())
     }
 
     /// Lets it end, and waits for that.
@@ -309,7 +310,7 @@ impl Member {
         self.handle.stop();
         let events = Arc::clone(&self.events);
         self.ended().await??;
-        Ok(lock(&events).clone())
+        Ok(events.lock().clone())
     }
 
     /// Waits until it ends by itself.
@@ -376,23 +377,23 @@ impl Runs {
             due,
             at: ledger::now(),
         };
-        lock(&self.0).push(run.clone());
+        self.0.lock().push(run.clone());
         run
     }
 
     /// All of them, in their order.
     pub fn all(&self) -> Vec<Run> {
-        lock(&self.0).clone()
+        self.0.lock().clone()
     }
 
     /// How many there were.
     pub fn count(&self) -> usize {
-        lock(&self.0).len()
+        self.0.lock().len()
     }
 
     /// Those of the record with this value.
     pub fn of(&self, value: &str) -> Vec<Run> {
-        lock(&self.0).iter().filter(|it| it.value == value).cloned().collect()
+        self.0.lock().iter().filter(|it| it.value == value).cloned().collect()
     }
 
     /// Waits until there were so many.
@@ -405,8 +406,4 @@ impl Runs {
         reached.with_context(|| format!("there were {}", self.count()))?;
         Ok(self.all())
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

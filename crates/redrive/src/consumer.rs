@@ -1,11 +1,12 @@
 //! A consumer: flows, their handlers, and the threads that drive them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use rdkafka::error::KafkaError;
 use redrive_core::lane::{LaneConfig, Order, Slots};
 use tokio::sync::Notify;
@@ -459,7 +460,7 @@ impl Consumer {
             }
             for state in &machine.states {
                 if state.wants_exit.load(Ordering::Acquire) {
-                    let stopped = state.stopped.lock().unwrap_or_else(PoisonError::into_inner);
+                    let stopped = state.stopped.lock();
                     return Err(RunError::Stopped(stopped.clone().unwrap_or_default()));
                 }
             }
@@ -620,8 +621,7 @@ impl Setup<'_> {
             ends::ask(&publisher, &asking, &states, &is_over);
         })?);
         events.tell(&Event::Started { group: Arc::clone(&self.group), flows: running.len() });
-        *self.consumer.shared.running.lock().unwrap_or_else(PoisonError::into_inner) =
-            Running { flows: running, pulses };
+        *self.consumer.shared.running.lock() = Running { flows: running, pulses };
         Ok(machine)
     }
 
@@ -751,8 +751,8 @@ impl ConsumerHandle {
         });
     }
 
-    fn running(&self) -> std::sync::MutexGuard<'_, Running> {
-        self.0.running.lock().unwrap_or_else(PoisonError::into_inner)
+    fn running(&self) -> MutexGuard<'_, Running> {
+        self.0.running.lock()
     }
 
     fn send(&self, topic: &str, letter: Letter) -> bool {

@@ -4,9 +4,11 @@
 //! the end of the period tells how many there were, whether or not anything else happens then. Loud events are always written.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::event::{Event, Level};
 
@@ -61,7 +63,7 @@ struct Sum {
 
 impl Journal {
     fn lock(&self) -> MutexGuard<'_, Tallies> {
-        self.tallies.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tallies.lock()
     }
 
     /// Writes an event, unless there were many of its kind lately.
@@ -152,14 +154,12 @@ impl Journal {
             let wait = next
                 .min()
                 .map(|since| self.period.saturating_sub(now.saturating_duration_since(since)));
-            tallies = match wait {
-                None => self.changed.wait(tallies).unwrap_or_else(PoisonError::into_inner),
+            match wait {
+                None => self.changed.wait(&mut tallies),
                 Some(wait) => {
-                    let waited =
-                        self.changed.wait_timeout(tallies, wait.max(Duration::from_millis(1)));
-                    waited.unwrap_or_else(PoisonError::into_inner).0
+                    self.changed.wait_for(&mut tallies, wait.max(Duration::from_millis(1)));
                 }
-            };
+            }
         }
     }
 }
@@ -326,7 +326,7 @@ mod tests {
     impl tracing::field::Visit for Written {
         fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
             if field.name() == "message" {
-                self.0.lock().unwrap().push(format!("{value:?}"));
+                self.0.lock().push(format!("{value:?}"));
             }
         }
     }
@@ -358,7 +358,7 @@ mod tests {
         let written = Written::default();
         tracing::subscriber::set_global_default(written.clone()).unwrap();
         let found = |flow: &str| -> Vec<String> {
-            written.0.lock().unwrap().iter().filter(|it| it.contains(flow)).cloned().collect()
+            written.0.lock().iter().filter(|it| it.contains(flow)).cloned().collect()
         };
         let journal =
             Arc::new(Journal { period: Duration::from_millis(200), ..Journal::default() });

@@ -4,10 +4,11 @@
 //! told, which a success never does.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use redrive_core::Reason;
 
 use crate::event::Event;
@@ -158,13 +159,13 @@ struct Policies {
 
 impl ByPolicy {
     fn add(&self, topic: &Arc<str>, policy: Option<&str>) {
-        let mut policies = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut policies = self.0.lock();
         let policy = policies.name(policy.unwrap_or("none"));
         *policies.counts.entry((Arc::clone(topic), policy)).or_default() += 1;
     }
 
     pub(crate) fn all(&self) -> Vec<(Arc<str>, Arc<str>, u64)> {
-        let policies = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let policies = self.0.lock();
         let counts = policies.counts.iter();
         counts.map(|((topic, policy), it)| (Arc::clone(topic), Arc::clone(policy), *it)).collect()
     }
@@ -299,7 +300,7 @@ impl Default for LastMinute {
 
 impl LastMinute {
     fn add(&self, count: u64, second: u64) {
-        let mut buckets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buckets = self.0.lock();
         let index = usize::try_from(second % 60).unwrap_or(0);
         if let Some(bucket) = buckets.get_mut(index) {
             if bucket.0 != second {
@@ -310,7 +311,7 @@ impl LastMinute {
     }
 
     fn at(&self, second: u64) -> u64 {
-        let buckets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let buckets = self.0.lock();
         buckets.iter().filter(|it| it.0 + 60 > second).map(|it| it.1).sum()
     }
 

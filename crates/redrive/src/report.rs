@@ -1,7 +1,7 @@
 //! How a consumer is, in numbers: what metrics, a status page and `redrive status` are made of.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use redrive_core::{Reason, Timestamp};
@@ -118,7 +118,7 @@ impl FlowStatus {
             unpublished: state.unpublished.load(Ordering::Relaxed),
             is_paused: state.is_paused.load(Ordering::Relaxed),
             is_breaker_open: state.is_open.load(Ordering::Relaxed),
-            stopped: state.stopped.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            stopped: state.stopped.lock().clone(),
         }
     }
 }
@@ -286,7 +286,7 @@ impl Outline {
 
     pub(crate) fn report(&self, state: &FlowState, groups: &[Arc<Pulse>]) -> FlowReport {
         let (numbers, now) = (&state.numbers, clock::now());
-        let lanes = state.census.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let lanes = state.census.lock().clone();
         FlowReport {
             topic: self.topic.to_string(),
             concurrency: u64::from(self.concurrency),

@@ -9,9 +9,7 @@ use redrive::RunError;
 use redrive::config::Config;
 use redrive::topics::{Made, Plan, Topics};
 
-use crate::args::{
-    TopicsApplyArgs, TopicsArgs, TopicsCommand, TopicsFormat, TopicsPlanArgs, WhereArgs,
-};
+use crate::args::{Format, TopicsApplyArgs, TopicsArgs, TopicsCommand, TopicsPlanArgs, WhereArgs};
 use crate::input;
 use crate::output::{self, Exit, plural};
 
@@ -20,7 +18,7 @@ pub fn run(args: &TopicsArgs) -> anyhow::Result<Exit> {
         TopicsCommand::Plan(args) => &args.place,
         TopicsCommand::Apply(args) => &args.place,
     };
-    let input = input::load(&place.config, None, None)?;
+    let input = input::load(&place.file.config, None, None)?;
     output::tell(&output::problems(&input.name, &input.loaded.problems));
     let Some(config) = &input.loaded.config else {
         return Ok(Exit::Problems);
@@ -60,8 +58,8 @@ async fn plan(args: &TopicsPlanArgs, config: &Config) -> anyhow::Result<Result<E
         Err(error) => return Ok(Err(error)),
     };
     output::print(&match args.place.format {
-        TopicsFormat::Text => text::plan(&plan),
-        TopicsFormat::Json => json::write(&plan, None),
+        Format::Text => text::plan(&plan),
+        Format::Json => json::write(&plan, None),
     })?;
     let is_fine = plan.is_complete() && !(args.strict && plan.differences().next().is_some());
     Ok(Ok(if is_fine { Exit::Fine } else { Exit::Problems }))
@@ -73,8 +71,8 @@ async fn apply(args: &TopicsApplyArgs, config: &Config) -> anyhow::Result<Result
         Err(error) => return Ok(Err(error)),
     };
     output::print(&match args.place.format {
-        TopicsFormat::Text => text::applied(&plan, &made, args.dry_run),
-        TopicsFormat::Json => json::write(&plan, Some(&made)),
+        Format::Text => text::applied(&plan, &made, args.dry_run),
+        Format::Json => json::write(&plan, Some(&made)),
     })?;
     let is_made = made.iter().all(|it| it.result.is_ok());
     // What would be made is still missing after a dry run, and all is well.
@@ -86,7 +84,7 @@ async fn apply(args: &TopicsApplyArgs, config: &Config) -> anyhow::Result<Result
 async fn make(args: &TopicsApplyArgs, config: &Config) -> Result<(Plan, Vec<Made>), RunError> {
     let topics = connect(&args.place, config).await?;
     let plan = topics.plan().await?;
-    let is_text = args.place.format == TopicsFormat::Text;
+    let is_text = args.place.format == Format::Text;
     let missing = text::makeable(&plan).count();
     if is_text && missing > 0 && !args.dry_run {
         output::tell(&format!("making {}\n", plural(missing, "topic")));

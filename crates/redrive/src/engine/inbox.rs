@@ -2,9 +2,10 @@
 //!
 //! Letters are put in by poll threads, handlers, the producer and the committer, and taken out all at once.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use redrive_core::lane::Lane;
 use redrive_core::offsets::BlockId;
 
@@ -124,7 +125,7 @@ pub(crate) struct Inbox {
 
 impl Inbox {
     fn lock(&self) -> MutexGuard<'_, Letters> {
-        self.letters.lock().unwrap_or_else(PoisonError::into_inner)
+        self.letters.lock()
     }
 
     fn put(&self, put: impl FnOnce(&mut Letters)) {
@@ -159,8 +160,7 @@ impl Inbox {
             let Some(wait) = until.checked_duration_since(Instant::now()) else {
                 break;
             };
-            let waited = self.bell.wait_timeout(letters, wait);
-            letters = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.bell.wait_for(&mut letters, wait);
         }
         std::mem::swap(&mut *letters, into);
     }
@@ -182,7 +182,7 @@ impl Latch {
     }
 
     pub(crate) fn count_down(&self) {
-        let mut left = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut left = self.0.0.lock();
         *left = left.saturating_sub(1);
         if *left == 0 {
             self.0.1.notify_all();
@@ -191,8 +191,8 @@ impl Latch {
 
     /// Waits until all have come; false if they have not within the limit.
     pub(crate) fn wait(&self, limit: Duration) -> bool {
-        let left = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.0.1.wait_timeout_while(left, limit, |left| *left > 0);
-        *waited.unwrap_or_else(PoisonError::into_inner).0 == 0
+        let mut left = self.0.0.lock();
+        self.0.1.wait_while_for(&mut left, |left| *left > 0, limit);
+        *left == 0
     }
 }

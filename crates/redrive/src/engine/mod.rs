@@ -14,9 +14,10 @@ pub(crate) mod trace;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rdkafka::types::RDKafkaErrorCode;
 use redrive_core::lane::{Action, Event as Told, Fate, Hop, Next, Slots};
 use redrive_core::offsets::BlockId;
@@ -310,7 +311,7 @@ impl Engine {
     }
 
     fn set_stopped(&self, reason: Option<String>) {
-        *self.state.stopped.lock().unwrap_or_else(PoisonError::into_inner) = reason;
+        *self.state.stopped.lock() = reason;
     }
 
     /// The flow stops, until somebody lets it go on.
@@ -330,8 +331,7 @@ impl Engine {
 
     /// They go on, unless something else holds them.
     fn go_on(&mut self, now: Timestamp) {
-        let is_stopped =
-            self.state.stopped.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+        let is_stopped = self.state.stopped.lock().is_some();
         if is_stopped || self.state.is_paused.load(Ordering::Relaxed) {
             return;
         }
@@ -714,7 +714,7 @@ impl Engine {
             })
         });
         let all = all.collect();
-        *self.state.census.lock().unwrap_or_else(PoisonError::into_inner) = all;
+        *self.state.census.lock() = all;
     }
 
     /// Slots that are free go to lanes with something ready, to each in turn.

@@ -4,9 +4,10 @@
 //! ours any more is forgotten here before it is given back, and a commit that is under way is waited for.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
 use rdkafka::error::KafkaError;
 use rdkafka::types::RDKafkaErrorCode;
@@ -72,7 +73,7 @@ pub(super) struct Owned {
 
 impl Commits {
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// From now on commits for this lane are made.
@@ -85,7 +86,7 @@ impl Commits {
         let mut state = self.lock();
         state.owned.retain(|it, _| !lanes.contains(it));
         while state.is_committing {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait(&mut state);
         }
     }
 
@@ -118,7 +119,7 @@ impl Commits {
         loop {
             let mut state = self.lock();
             while state.requests.is_empty() && !state.is_over {
-                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                self.changed.wait(&mut state);
             }
             if state.is_over {
                 return;

@@ -4,10 +4,12 @@
 //! because nobody takes what it has; what it knows is old then, and the brokers are asked, now and then, by a thread of its own.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::publish::Publisher;
 use crate::engine::FlowState;
@@ -24,7 +26,7 @@ pub(crate) struct Ends(Mutex<BTreeMap<(Arc<str>, i32), i64>>);
 
 impl Ends {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<(Arc<str>, i32), i64>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// What was heard last may be older than what was known: logs grow.
@@ -57,7 +59,7 @@ pub(crate) fn ask(
             continue;
         }
         for flow in flows {
-            let lanes = flow.census.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let lanes = flow.census.lock().clone();
             for lane in lanes {
                 let Some(ends) = groups.get(lane.group).map(|it| &it.ends) else {
                     continue;

@@ -5,10 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use rdkafka::bindings as sys;
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
@@ -188,11 +189,11 @@ impl ConsumerContext for Member {
 
 impl Member {
     fn held(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock()
     }
 
     pub(crate) fn queue(&self) -> Option<Arc<Queue>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.queue.lock().clone()
     }
 
     fn subscribed(&self, topic: &str) -> Option<&Subscribed> {
@@ -453,10 +454,8 @@ impl Member {
             held.unopened.insert(at.clone());
             drop(held);
             self.generation.fetch_add(1, Ordering::Relaxed);
-            let mut list = TopicPartitionList::new();
-            list.add_partition(&topic, partition);
             if Self::is_incremental(consumer) {
-                _ = consumer.incremental_unassign(&list);
+                _ = consumer.incremental_unassign(&offsets::listed([(&*topic, partition)]));
             }
             self.open(consumer, false);
             return;
@@ -499,11 +498,8 @@ impl Member {
         }
         each_inbox(&gone, |inbox, lanes| inbox.send(Letter::Lose { lanes }));
         let result = if Self::is_incremental(consumer) {
-            let mut list = TopicPartitionList::new();
-            for (topic, partition) in partitions {
-                list.add_partition(topic, *partition);
-            }
-            consumer.incremental_unassign(&list)
+            let gone = partitions.iter().map(|(topic, partition)| (&**topic, *partition));
+            consumer.incremental_unassign(&offsets::listed(gone))
         } else {
             consumer.unassign()
         };
@@ -572,9 +568,7 @@ impl Group {
         let consumer: BaseConsumer<Member> = config.create_with_context(member)?;
         // SAFETY: `run` takes the queue out and waits for its messages before it lets the consumer go.
         let queue = unsafe { Queue::new(consumer.client().native_ptr()) };
-        if let Ok(mut own) = consumer.context().queue.lock() {
-            *own = queue.map(Arc::new);
-        }
+        *consumer.context().queue.lock() = queue.map(Arc::new);
         Ok(Self { consumer: Arc::new(consumer), commits, pulse, properties: properties.clone() })
     }
 
@@ -798,9 +792,7 @@ impl Router {
 
 /// Lets the consumer go when none of its messages is alive any more. One that a handler never lets go of keeps it for ever.
 fn end(consumer: Arc<BaseConsumer<Member>>, queue: Arc<Queue>) {
-    if let Ok(mut own) = consumer.context().queue.lock() {
-        own.take();
-    }
+    consumer.context().queue.lock().take();
     let until = Instant::now() + Duration::from_secs(2);
     while (queue.alive() > 0 || Arc::strong_count(&queue) > 1 || Arc::strong_count(&consumer) > 1)
         && Instant::now() < until

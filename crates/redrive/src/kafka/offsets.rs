@@ -34,11 +34,7 @@ pub(crate) fn committed<C: ConsumerContext>(
     partitions: &[(&str, i32)],
     limit: Duration,
 ) -> KafkaResult<Vec<Committed>> {
-    let mut list = TopicPartitionList::new();
-    for (topic, partition) in partitions {
-        list.add_partition(topic, *partition);
-    }
-    let list = consumer.committed_offsets(list, limit)?;
+    let list = consumer.committed_offsets(listed(partitions.iter().copied()), limit)?;
     for entry in list.elements() {
         entry.error()?;
     }
@@ -180,6 +176,17 @@ pub(crate) fn known_end<C: ConsumerContext>(
     };
     let is_known = error == sys::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR && high >= 0;
     is_known.then_some(high)
+}
+
+/// A list of partitions.
+pub(crate) fn listed<'a>(
+    partitions: impl IntoIterator<Item = (&'a str, i32)>,
+) -> TopicPartitionList {
+    let mut list = TopicPartitionList::new();
+    for (topic, partition) in partitions {
+        list.add_partition(topic, partition);
+    }
+    list
 }
 
 /// A list of partitions with where to read them from.

@@ -4,9 +4,10 @@
 //! the commit that names it; one that no commit names is ignored, and deleted when somebody comes across it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::message::Message as _;
@@ -42,7 +43,7 @@ impl StateTopic {
         &self,
         partitions: &[(&str, i32)],
     ) -> KafkaResult<BTreeMap<(String, i32), Blocks>> {
-        let mut consumer = self.consumer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut consumer = self.consumer.lock();
         let consumer = match &mut *consumer {
             Some(consumer) => consumer,
             none => none.insert(

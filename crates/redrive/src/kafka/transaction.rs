@@ -7,10 +7,11 @@
 //! deposed, so that nothing of its transaction is ever seen. After an abort the lanes publish again; what ran stays run.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Condvar, Mutex};
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::producer::Producer;
@@ -53,7 +54,7 @@ struct Deliveries {
 
 impl Receipt for Deliveries {
     fn published(&self, ticket: Ticket, result: Result<(), Unpublished>) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.told.lock();
         told.push((ticket, result));
         self.changed.notify_one();
     }
@@ -62,9 +63,9 @@ impl Receipt for Deliveries {
 impl Deliveries {
     /// Waits until so many are told of.
     fn wait(&self, count: usize) -> Vec<(Ticket, Result<(), Unpublished>)> {
-        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.changed.wait_timeout_while(told, 2 * ANSWER, |it| it.len() < count);
-        std::mem::take(&mut *waited.unwrap_or_else(PoisonError::into_inner).0)
+        let mut told = self.told.lock();
+        self.changed.wait_while_for(&mut told, |it| it.len() < count, 2 * ANSWER);
+        std::mem::take(&mut *told)
     }
 }
 
@@ -159,9 +160,7 @@ impl Transactor {
                 return Some(Work::Send(state.hops.drain(..count).collect()));
             }
             let wait = until.map_or(ANSWER, |it| it.saturating_duration_since(Instant::now()));
-            let waited =
-                self.commits.changed.wait_timeout(state, wait.max(Duration::from_micros(100)));
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.commits.changed.wait_for(&mut state, wait.max(Duration::from_micros(100)));
         }
     }
 
@@ -326,8 +325,7 @@ impl Transactor {
             if state.refused == Some(ticket) || state.is_over || wait.is_zero() {
                 return None;
             }
-            let waited = self.commits.changed.wait_timeout(state, wait);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.commits.changed.wait_for(&mut state, wait);
         }
     }
 

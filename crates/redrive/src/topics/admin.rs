@@ -21,7 +21,7 @@ const ANSWER: Duration = Duration::from_secs(15);
 const AT_ONCE: usize = 50;
 /// How librdkafka's own broker begins the name of its cluster.
 const EMBEDDED_CLUSTER: &str = "mockCluster";
-/// How many topics that are missing are asked about one by one at the same time.
+/// How many topics are asked about one by one, or at the same time.
 const SIDE_BY_SIDE: usize = 8;
 
 /// A client that looks at topics and makes them.
@@ -128,16 +128,24 @@ impl Cluster for Admin {
     }
 
     async fn partitions(&self, wanted: &[Arc<str>]) -> Result<BTreeMap<Arc<str>, i32>, KafkaError> {
-        let wanted = wanted.to_vec();
+        let wanted: BTreeSet<Arc<str>> = wanted.iter().cloned().collect();
         self.ask(move |client| {
             let mut found = BTreeMap::new();
-            for topic in &wanted {
-                let metadata = client.inner().fetch_metadata(Some(topic), ANSWER)?;
-                let own = metadata.topics().iter().find(|it| it.name() == &**topic);
-                if let Some(own) = own.filter(|it| it.error().is_none()) {
-                    let count = i32::try_from(own.partitions().len()).unwrap_or(i32::MAX);
-                    found.insert(Arc::clone(topic), count);
+            let mut add = |asked: Option<&str>| {
+                let metadata = client.inner().fetch_metadata(asked, ANSWER)?;
+                for topic in metadata.topics().iter().filter(|it| it.error().is_none()) {
+                    if let Some(name) = wanted.get(topic.name()) {
+                        let count = i32::try_from(topic.partitions().len()).unwrap_or(i32::MAX);
+                        found.insert(Arc::clone(name), count);
+                    }
                 }
+                Ok::<_, KafkaError>(())
+            };
+            // One by one the answers are small, but hundreds of questions take longer than one about all that is there.
+            if wanted.len() <= SIDE_BY_SIDE {
+                wanted.iter().try_for_each(|it| add(Some(it)))?;
+            } else {
+                add(None)?;
             }
             Ok(found)
         })

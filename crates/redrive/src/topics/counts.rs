@@ -1,7 +1,9 @@
 //! How many partitions topics have, while they are used.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
 
 use super::Cluster;
 use crate::engine::Partitions;
@@ -16,17 +18,16 @@ impl Counts {
 
     /// Topics may grow while they are used. Where nobody answers, what was known stays.
     pub(crate) async fn look_again(&self, cluster: &impl Cluster) {
-        let topics: Vec<_> =
-            self.0.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect();
+        let topics: Vec<_> = self.0.read().keys().cloned().collect();
         if let Ok(found) = cluster.partitions(&topics).await {
-            self.0.write().unwrap_or_else(PoisonError::into_inner).extend(found);
+            self.0.write().extend(found);
         }
     }
 }
 
 impl Partitions for Counts {
     fn has(&self, topic: &str, partition: i32) -> bool {
-        let counts = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let counts = self.0.read();
         counts.get(topic).is_some_and(|count| partition < *count)
     }
 }

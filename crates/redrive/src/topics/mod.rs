@@ -12,9 +12,10 @@ mod needed;
 mod plan;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::KafkaError;
 
@@ -156,7 +157,7 @@ impl Topics {
         let heard = Arc::clone(&last);
         let told = Told::new(Events::to(move |event| {
             if let Event::Client { reason, .. } = event {
-                *heard.lock().unwrap_or_else(PoisonError::into_inner) = reason.clone();
+                *heard.lock() = reason.clone();
             }
         }));
         let consumer: Arc<BaseConsumer<Told>> =
@@ -179,7 +180,7 @@ impl Topics {
                 break;
             }
             if Instant::now() > until {
-                let last = last.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let last = last.lock().clone();
                 return Err(RunError::NoAnswer { bootstrap, within, last });
             }
         }
@@ -318,18 +319,22 @@ impl<C: Cluster> Job<C> {
         made
     }
 
-    /// Waits until topics have so many partitions, and gives those that do not. One that was just made takes a moment to get
-    /// around among the brokers.
+    /// Waits until topics have so many partitions, and gives those that do not though none got known within the limit. One
+    /// that was just made takes a moment to get around among the brokers.
     async fn until_whole(
         &self,
         mut wanted: BTreeMap<Arc<str>, i32>,
         within: Duration,
     ) -> Result<Vec<Arc<str>>, KafkaError> {
-        let until = Instant::now() + within;
+        let mut until = Instant::now() + within;
         while !wanted.is_empty() {
             let names: Vec<_> = wanted.keys().cloned().collect();
             let found = self.cluster.partitions(&names).await?;
             wanted.retain(|topic, least| found.get(topic).is_none_or(|it| it < least));
+            // While some of them get known the brokers are busy, not stuck.
+            if wanted.len() < names.len() {
+                until = Instant::now() + within;
+            }
             if wanted.is_empty() || Instant::now() > until {
                 break;
             }
@@ -449,7 +454,7 @@ mod tests {
 
     impl Cluster for Fake {
         async fn look(&self, wanted: &[Arc<str>]) -> Result<Seen, KafkaError> {
-            let mut topics = self.topics.lock().unwrap().clone();
+            let mut topics = self.topics.lock().clone();
             topics.retain(|it, _| wanted.contains(it));
             let names = topics.keys().map(|it| (compared(it), it.to_string())).collect();
             Ok(Seen { brokers: 1, topics, names, ..Seen::default() })
@@ -476,8 +481,8 @@ mod tests {
                     Ok(MadeHow::WouldBeMade)
                 } else {
                     let facts = Facts { partitions: target.partitions, ..Facts::default() };
-                    self.topics.lock().unwrap().insert(Arc::clone(topic), facts);
-                    self.made.lock().unwrap().push(topic.to_string());
+                    self.topics.lock().insert(Arc::clone(topic), facts);
+                    self.made.lock().push(topic.to_string());
                     Ok(MadeHow::Made)
                 };
                 let made = Made { topic: Arc::clone(topic), result };
@@ -513,7 +518,7 @@ mod tests {
         job.prepare(true).await.unwrap();
         let (topics, _) = job.plan().await.unwrap();
         assert_eq!(job.apply(&topics, false, |_| {}).await, []);
-        assert_eq!(*job.cluster.made.lock().unwrap(), ["orders.retry", "orders.dlt", "g.redrive"]);
+        assert_eq!(*job.cluster.made.lock(), ["orders.retry", "orders.dlt", "g.redrive"]);
     }
 
     #[tokio::test]
@@ -536,7 +541,7 @@ mod tests {
         let counts =
             Counts::new(BTreeMap::from([(Arc::from("orders"), 2), (Arc::from("gone"), 1)]));
         assert!(counts.has("orders", 1) && !counts.has("orders", 2) && !counts.has("other", 0));
-        job.cluster.topics.lock().unwrap().get_mut("orders").unwrap().partitions = 3;
+        job.cluster.topics.lock().get_mut("orders").unwrap().partitions = 3;
         counts.look_again(&job.cluster).await;
         assert!(counts.has("orders", 2) && counts.has("gone", 0));
     }
@@ -548,7 +553,7 @@ mod tests {
         let made = job.apply(&topics, true, |_| {}).await;
         assert!(made.iter().all(|it| it.result == Ok(MadeHow::WouldBeMade)));
         assert_eq!(made.len(), 3);
-        assert!(job.cluster.made.lock().unwrap().is_empty());
+        assert!(job.cluster.made.lock().is_empty());
     }
 
     #[tokio::test]
@@ -556,7 +561,7 @@ mod tests {
         let job = job(&[], &[]);
         let error = job.prepare(true).await.err().unwrap();
         assert!(matches!(&error, RunError::MissingTopics(it) if *it == ["orders"]), "{error:?}");
-        assert!(job.cluster.made.lock().unwrap().is_empty());
+        assert!(job.cluster.made.lock().is_empty());
         let error = job.prepare(false).await.err().unwrap();
         let all = ["orders", "orders.retry", "orders.dlt", "g.redrive"];
         assert!(matches!(&error, RunError::MissingTopics(it) if *it == all), "{error:?}");
