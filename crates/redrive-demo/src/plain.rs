@@ -6,16 +6,21 @@ use std::time::Duration;
 use crate::board::{Board, News, Tone};
 use crate::options::Life;
 
+/// How many news are written in a second.
+const NEWS: u32 = 5;
+
 /// Writes lines, without colours.
 pub(crate) struct Plain {
     life: Life,
     /// When the last line about everything was written.
     last: Option<u64>,
+    /// How many news came since.
+    news: u32,
 }
 
 impl Plain {
     pub(crate) fn new(life: Life) -> Self {
-        Self { life, last: None }
+        Self { life, last: None, news: 0 }
     }
 
     /// Writes a line. A reader that went away is no reason to stop.
@@ -30,13 +35,18 @@ impl Plain {
     /// Writes what is new: what matters at once, and how things stand every second.
     pub(crate) fn show(&mut self, board: &mut Board, now: i64) {
         for news in board.take_news() {
-            if !matches!(news.tone, Tone::Good | Tone::Retry(_)) {
+            let matters = !matches!(news.tone, Tone::Good | Tone::Retry(_));
+            self.news += u32::from(matters && news.tone != Tone::Service);
+            if matters && (self.news <= NEWS || news.tone == Tone::Service) {
                 self.line(&told(&news));
             }
         }
         let second = board.elapsed(now).as_secs();
         if self.last != Some(second) && board.produced > 0 {
-            self.last = Some(second);
+            if self.news > NEWS {
+                self.line(&format!("         … and {} more", self.news - NEWS));
+            }
+            (self.last, self.news) = (Some(second), 0);
             self.line(&standing(board, now));
         }
     }
