@@ -70,6 +70,7 @@ pub const ORDERED: &str = "
 ";
 
 /// Members of the classic protocol that notice soon when one is gone.
+const SESSION: &str = "session.timeout.ms: 6000";
 const CLASSIC: &str = "  session.timeout.ms: 6000\n  heartbeat.interval.ms: 500\n";
 /// The same, with all partitions taken away at each rebalance.
 const EAGER: &str = "  session.timeout.ms: 6000\n  heartbeat.interval.ms: 500\n  partition.assignment.strategy: range\n";
@@ -216,9 +217,22 @@ fn terminate(member: &mut Child) -> Result<()> {
 impl Scenario {
     fn config(&self, broker: &Broker, group: &str, topic: &str) -> String {
         let retry = self.retry.replace("TOPIC", topic);
+        let mut kafka = format!("  bootstrap.servers: {}\n{}", broker.address, self.kafka);
+        if broker.embedded.is_some() {
+            // It lets a group that changes wait for the session's timeout but a second, and answers a fetch of nothing no sooner
+            // than it must.
+            kafka = kafka.replace(SESSION, "session.timeout.ms: 2500");
+            kafka.insert_str(0, "  fetch.wait.max.ms: 10\n");
+        }
         format!(
-            "kafka:\n  bootstrap.servers: {}\n{}group: {group}\nflows:\n  - topic: {topic}\n    concurrency: 64\n{retry}",
-            broker.address, self.kafka
+            "kafka:\n{kafka}group: {group}\nflows:\n  - topic: {topic}\n    concurrency: 64\n{retry}"
+        )
+    }
+
+    /// Why it cannot be tried on the embedded broker, if that is so.
+    pub fn not_embedded(&self) -> Option<&'static str> {
+        self.kafka.contains("exactly_once").then_some(
+            "the mock cluster answers transactions, but neither hides what was aborted nor fences anybody",
         )
     }
 

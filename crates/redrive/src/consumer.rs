@@ -11,7 +11,7 @@ use redrive_core::lane::{LaneConfig, Order, Slots};
 use tokio::sync::Notify;
 
 use crate::config::{Config, FlowConfig, Kafka, Ordering as Ordered, Start};
-use crate::embedded::{Broker, BrokerError};
+use crate::embedded::{self, Broker, BrokerError};
 use crate::engine::inbox::{Inbox, Letter};
 use crate::engine::plan::{FlowPlan, Role as Stop};
 use crate::engine::trace::{RunSpan, Tracer};
@@ -93,10 +93,10 @@ pub enum RunError {
     #[error("the brokers refuse the credentials: {0}")]
     Refused(String),
     /// There is no embedded broker to be had.
-    #[error("{0}")]
+    #[error(transparent)]
     Embedded(#[from] BrokerError),
     /// Kafka's client cannot be made, or does not get an answer that it needs.
-    #[error("{0}")]
+    #[error(transparent)]
     Kafka(#[from] KafkaError),
     /// A flow stopped, and its policy says that the process ends then.
     #[error("{0}")]
@@ -274,6 +274,9 @@ impl Consumer {
         let Some(cluster) = self.connect(&publisher, &told).await? else {
             return Ok(());
         };
+        if embedded::is_embedded(&cluster) {
+            self.refuse_exactly_once()?;
+        }
         let admin = Admin::new(&properties, told.clone())?;
         let facts = self.look_at_topics(&admin, needed.clone()).await?;
         let overflow = self.broker.as_ref().map(|_| {
@@ -309,17 +312,23 @@ impl Consumer {
         if !is_embedded && self.broker.is_none() {
             return Ok(());
         }
-        if self.config.exactly_once {
-            return Err(RunError::Unsupported(
-                "`exactly_once: true` cannot be had on the embedded broker, whose transactions do nothing: set it to `false`, or run on Apache Kafka".to_owned(),
-            ));
-        }
+        self.refuse_exactly_once()?;
         let broker = match self.broker.take() {
             Some(broker) => broker,
             None => Arc::new(Broker::start()?),
         };
         self.events.tell(&Event::Embedded { address: broker.bootstrap().into() });
         self.broker = Some(broker);
+        Ok(())
+    }
+
+    /// Where there is an embedded broker.
+    fn refuse_exactly_once(&self) -> Result<(), RunError> {
+        if self.config.exactly_once {
+            return Err(RunError::Unsupported(
+                "`exactly_once: true` cannot be had on the embedded broker, whose transactions do nothing: set it to `false`, or run on Apache Kafka".to_owned(),
+            ));
+        }
         Ok(())
     }
 

@@ -20,6 +20,8 @@ use door::Door;
 
 /// How many bytes a partition keeps. librdkafka says so, and cannot be told otherwise.
 pub(crate) const KEPT: &str = "5 MiB";
+/// How librdkafka's mock begins the name of its cluster, in this process or another.
+const CLUSTER: &str = "mockCluster";
 /// How many partitions a source topic gets that nobody has made.
 pub const SOURCE_PARTITIONS: i32 = 3;
 
@@ -67,6 +69,11 @@ pub enum BrokerError {
         /// Why.
         reason: String,
     },
+}
+
+/// Whether a cluster of this id is an embedded broker, in this process or another.
+pub(crate) fn is_embedded(cluster: &str) -> bool {
+    cluster.starts_with(CLUSTER)
 }
 
 /// A broker within this process. It ends when it is dropped.
