@@ -95,3 +95,48 @@ async fn settled_records_that_are_deleted_under_a_running_consumer_are_no_loss()
     assert!(lost.is_none(), "{lost:?}");
     Ok(())
 }
+
+/// What it has not read yet is deleted under a consumer that is held up: that is told, and it reads on behind it.
+#[tokio::test(flavor = "multi_thread")]
+async fn records_that_are_deleted_under_a_running_consumer_are_told_and_it_goes_on() -> Result<()> {
+    for strategy in ["cooperative-sticky", "range"] {
+        let trial = Trial::new("overtaken", 1).await?;
+        let runs = Runs::default();
+        let noted = runs.clone();
+        // It reads ahead as little as can be.
+        let config = trial
+            .config(single(&trial))
+            .with_kafka("partition.assignment.strategy", strategy)
+            .with_kafka("queued.min.messages", "1")
+            .with_kafka("queued.max.messages.kbytes", "1");
+        let member = trial
+            .start_with(config, move |record: Record, context: Context| {
+                noted.note(&record, &context);
+                async {}
+            })
+            .await?;
+        member.handle.pause(&trial.topic);
+        member.until("it is paused", |it| it.flows.iter().all(|it| it.is_paused)).await?;
+        let value = |it: i32| format!("{it:03}{}", "x".repeat(3000));
+        for part in [0..5, 5..10, 10..60, 60..100] {
+            trial.produce(part.map(value))?;
+        }
+        trial.broker.delete_records(&trial.topic, 0, 80).await?;
+        member.handle.resume(&trial.topic);
+        trial.settled(&[&trial.topic]).await?;
+        let ran: Vec<i64> = runs.all().iter().map(|it| it.value[..3].parse().unwrap()).collect();
+        assert!(ran.contains(&99) && ran.len() < 100, "nothing was lost: {ran:?}");
+        let events = member.stop().await?;
+        let mut lost: Vec<i64> = Vec::new();
+        for event in &events {
+            if let Event::Lost { offsets, .. } = event {
+                lost.extend(offsets.clone());
+            }
+        }
+        // Markers of transactions have offsets, too.
+        let all = trial.broker.bounds(&trial.topic)?[0].1;
+        assert!(ran.iter().all(|it| !lost.contains(it)), "{ran:?} {lost:?}");
+        assert_eq!(ran.len() + lost.len(), usize::try_from(all)?, "{ran:?} {lost:?}");
+    }
+    Ok(())
+}
