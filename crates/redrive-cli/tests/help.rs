@@ -7,8 +7,9 @@ mod common;
 
 use common::redrive;
 
-const COMMANDS: [&str; 11] = [
+const COMMANDS: [&str; 12] = [
     "run",
+    "broker",
     "check",
     "plan",
     "topics",

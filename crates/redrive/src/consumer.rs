@@ -258,8 +258,8 @@ impl Consumer {
         let _keeping = self.events.journal().keep();
         let _ending = Ending(Arc::clone(&self.shared));
         self.start_broker()?;
-        let properties = match &self.broker {
-            Some(broker) => Properties::new(&broker.properties()),
+        let mut properties = match &self.broker {
+            Some(broker) => broker.properties(),
             None => topics::properties_of(&self.config)?,
         };
         let group: Arc<str> = self.config.group.as_deref().ok_or(RunError::NoGroup)?.into();
@@ -276,6 +276,7 @@ impl Consumer {
         };
         if embedded::is_embedded(&cluster) {
             self.refuse_exactly_once()?;
+            properties = properties.on_embedded();
         }
         let admin = Admin::new(&properties, told.clone())?;
         let facts = self.look_at_topics(&admin, needed.clone()).await?;

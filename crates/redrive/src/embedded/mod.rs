@@ -14,6 +14,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
 use crate::RunError;
 use crate::config::{self, Config};
+use crate::kafka::client::Properties;
 use crate::kafka::mock::Mock;
 use crate::topics;
 use door::Door;
@@ -133,20 +134,11 @@ impl Broker {
     }
 
     /// Where it listens, as `bootstrap.servers` takes it.
+    ///
+    /// Clients other than Redrive find it quick with a low `fetch.wait.max.ms`, and with a low `session.timeout.ms` where groups
+    /// change: it answers late to both.
     pub fn bootstrap(&self) -> &str {
         &self.address
-    }
-
-    /// The properties of librdkafka that clients should have to find it quick: it answers a fetch of nothing only when the
-    /// client's patience ends, and lets a group that changes wait for almost the session's timeout.
-    pub fn properties(&self) -> Vec<(String, String)> {
-        let properties = [
-            ("bootstrap.servers", self.bootstrap()),
-            ("fetch.wait.max.ms", "10"),
-            ("session.timeout.ms", "3000"),
-            ("heartbeat.interval.ms", "500"),
-        ];
-        properties.map(|(key, value)| (key.to_owned(), value.to_owned())).into()
     }
 
     /// Makes a topic.
@@ -168,6 +160,10 @@ impl Broker {
             }
             error => BrokerError::Refused { topic: topic(), reason: error.to_string() },
         })
+    }
+
+    pub(crate) fn properties(&self) -> Properties {
+        Properties::new(&[("bootstrap.servers".to_owned(), self.address.clone())])
     }
 
     /// Makes all topics that a config needs and that are not there. A source topic gets [`SOURCE_PARTITIONS`], the others as
@@ -234,9 +230,7 @@ mod tests {
         assert_eq!(broker.bootstrap(), format!("127.0.0.1:{port}"));
         // What it tells clients is that address, too.
         let mut config = rdkafka::ClientConfig::new();
-        broker.properties().iter().filter(|it| it.0 == "bootstrap.servers").for_each(|it| {
-            config.set(&it.0, &it.1);
-        });
+        config.set("bootstrap.servers", broker.bootstrap());
         use rdkafka::producer::Producer;
         let client: rdkafka::producer::BaseProducer = config.create().unwrap();
         let metadata = client.client().fetch_metadata(None, std::time::Duration::from_secs(20));
