@@ -12,7 +12,7 @@ use redrive_core::lane::{LaneConfig, Order, Slots};
 use tokio::sync::Notify;
 
 use crate::config::{Config, FlowConfig, Kafka, Ordering as Ordered, Start};
-use crate::embedded::{Broker, BrokerError};
+use crate::embedded::{self, Broker, BrokerError};
 use crate::engine::inbox::{Inbox, Letter};
 use crate::engine::plan::{FlowPlan, Role as Stop};
 use crate::engine::trace::{RunSpan, Tracer};
@@ -94,10 +94,10 @@ pub enum RunError {
     #[error("the brokers refuse the credentials: {0}")]
     Refused(String),
     /// There is no embedded broker to be had.
-    #[error("{0}")]
+    #[error(transparent)]
     Embedded(#[from] BrokerError),
     /// Kafka's client cannot be made, or does not get an answer that it needs.
-    #[error("{0}")]
+    #[error(transparent)]
     Kafka(#[from] KafkaError),
     /// A flow stopped, and its policy says that the process ends then.
     #[error("{0}")]
@@ -259,8 +259,8 @@ impl Consumer {
         let _keeping = self.events.journal().keep();
         let _ending = Ending(Arc::clone(&self.shared));
         self.start_broker()?;
-        let properties = match &self.broker {
-            Some(broker) => Properties::new(&broker.properties()),
+        let mut properties = match &self.broker {
+            Some(broker) => broker.properties(),
             None => topics::properties_of(&self.config)?,
         };
         let group: Arc<str> = self.config.group.as_deref().ok_or(RunError::NoGroup)?.into();
@@ -275,6 +275,10 @@ impl Consumer {
         let Some(cluster) = self.connect(&publisher, &told).await? else {
             return Ok(());
         };
+        if embedded::is_embedded(&cluster) {
+            self.refuse_exactly_once()?;
+            properties = properties.on_embedded();
+        }
         let admin = Admin::new(&properties, told.clone())?;
         let facts = self.look_at_topics(&admin, needed.clone()).await?;
         let overflow = self.broker.as_ref().map(|_| {
@@ -310,17 +314,23 @@ impl Consumer {
         if !is_embedded && self.broker.is_none() {
             return Ok(());
         }
-        if self.config.exactly_once {
-            return Err(RunError::Unsupported(
-                "`exactly_once: true` cannot be had on the embedded broker, whose transactions do nothing: set it to `false`, or run on Apache Kafka".to_owned(),
-            ));
-        }
+        self.refuse_exactly_once()?;
         let broker = match self.broker.take() {
             Some(broker) => broker,
             None => Arc::new(Broker::start()?),
         };
         self.events.tell(&Event::Embedded { address: broker.bootstrap().into() });
         self.broker = Some(broker);
+        Ok(())
+    }
+
+    /// Where there is an embedded broker.
+    fn refuse_exactly_once(&self) -> Result<(), RunError> {
+        if self.config.exactly_once {
+            return Err(RunError::Unsupported(
+                "`exactly_once: true` cannot be had on the embedded broker, whose transactions do nothing: set it to `false`, or run on Apache Kafka".to_owned(),
+            ));
+        }
         Ok(())
     }
 

@@ -5,10 +5,11 @@ use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use redrive_suite::broker::{Broker, Found};
+use redrive_suite::foreign::python;
 use redrive_suite::trial::until;
 use serde_json::Value;
 
-use crate::stand::{binaries, python};
+use crate::stand::binaries;
 
 const RECORDS: usize = 150;
 

@@ -14,12 +14,15 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
 use crate::RunError;
 use crate::config::{self, Config};
+use crate::kafka::client::Properties;
 use crate::kafka::mock::Mock;
 use crate::topics;
 use door::Door;
 
 /// How many bytes a partition keeps. librdkafka says so, and cannot be told otherwise.
 pub(crate) const KEPT: &str = "5 MiB";
+/// How librdkafka's mock begins the name of its cluster, in this process or another.
+const CLUSTER: &str = "mockCluster";
 /// How many partitions a source topic gets that nobody has made.
 pub const SOURCE_PARTITIONS: i32 = 3;
 
@@ -67,6 +70,11 @@ pub enum BrokerError {
         /// Why.
         reason: String,
     },
+}
+
+/// Whether a cluster of this id is an embedded broker, in this process or another.
+pub(crate) fn is_embedded(cluster: &str) -> bool {
+    cluster.starts_with(CLUSTER)
 }
 
 /// A broker within this process. It ends when it is dropped.
@@ -126,20 +134,11 @@ impl Broker {
     }
 
     /// Where it listens, as `bootstrap.servers` takes it.
+    ///
+    /// Clients other than Redrive find it quick with a low `fetch.wait.max.ms`, and with a low `session.timeout.ms` where groups
+    /// change: it answers late to both.
     pub fn bootstrap(&self) -> &str {
         &self.address
-    }
-
-    /// The properties of librdkafka that clients should have to find it quick: it answers a fetch of nothing only when the
-    /// client's patience ends, and lets a group that changes wait for almost the session's timeout.
-    pub fn properties(&self) -> Vec<(String, String)> {
-        let properties = [
-            ("bootstrap.servers", self.bootstrap()),
-            ("fetch.wait.max.ms", "10"),
-            ("session.timeout.ms", "3000"),
-            ("heartbeat.interval.ms", "500"),
-        ];
-        properties.map(|(key, value)| (key.to_owned(), value.to_owned())).into()
     }
 
     /// Makes a topic.
@@ -161,6 +160,10 @@ impl Broker {
             }
             error => BrokerError::Refused { topic: topic(), reason: error.to_string() },
         })
+    }
+
+    pub(crate) fn properties(&self) -> Properties {
+        Properties::new(&[("bootstrap.servers".to_owned(), self.address.clone())])
     }
 
     /// Makes all topics that a config needs and that are not there. A source topic gets [`SOURCE_PARTITIONS`], the others as
@@ -227,9 +230,7 @@ mod tests {
         assert_eq!(broker.bootstrap(), format!("127.0.0.1:{port}"));
         // What it tells clients is that address, too.
         let mut config = rdkafka::ClientConfig::new();
-        broker.properties().iter().filter(|it| it.0 == "bootstrap.servers").for_each(|it| {
-            config.set(&it.0, &it.1);
-        });
+        config.set("bootstrap.servers", broker.bootstrap());
         use rdkafka::producer::Producer;
         let client: rdkafka::producer::BaseProducer = config.create().unwrap();
         let metadata = client.client().fetch_metadata(None, std::time::Duration::from_secs(20));

@@ -19,6 +19,9 @@ use rdkafka::types::RDKafkaType;
 
 /// One broker is enough: what several do for each other, the mock does not do anyway.
 const BROKERS: i32 = 1;
+/// How often members of the newer protocol report, and after how long without that they are gone, in milliseconds.
+const HEARTBEAT: i32 = 200;
+const SESSION: i32 = 6000;
 /// They are counted from here.
 const FIRST: i32 = 1;
 
@@ -56,8 +59,13 @@ impl Mock {
         let bootstrap =
             unsafe { CStr::from_ptr(sys::rd_kafka_mock_cluster_bootstraps(raw.as_ptr())) };
         let bootstrap = bootstrap.to_string_lossy().into_owned();
-        // SAFETY: the mock is alive. Groups would otherwise wait three seconds for more members.
-        unsafe { sys::rd_kafka_mock_group_initial_rebalance_delay_ms(raw.as_ptr(), 0) };
+        // SAFETY: the mock is alive. Groups would otherwise wait three seconds for more members, and those of the newer
+        // protocol ask every three seconds whether anything is new, and miss a member after thirty.
+        unsafe {
+            sys::rd_kafka_mock_group_initial_rebalance_delay_ms(raw.as_ptr(), 0);
+            sys::rd_kafka_mock_set_group_consumer_heartbeat_interval_ms(raw.as_ptr(), HEARTBEAT);
+            sys::rd_kafka_mock_set_group_consumer_session_timeout_ms(raw.as_ptr(), SESSION);
+        }
         Ok(Self { raw, bootstrap, _client: client })
     }
 

@@ -13,14 +13,13 @@ use rdkafka::types::RDKafkaErrorCode;
 
 use super::plan::{Facts, Seen, Setting, Target, compared};
 use super::{Cluster, Made, MadeHow};
+use crate::embedded;
 use crate::kafka::client::{Properties, Told};
 
 /// How long brokers may take to answer.
 const ANSWER: Duration = Duration::from_secs(15);
 /// How many topics are asked about or made in one request.
 const AT_ONCE: usize = 50;
-/// How librdkafka's own broker begins the name of its cluster.
-const EMBEDDED_CLUSTER: &str = "mockCluster";
 /// How many topics are asked about one by one, or at the same time.
 const SIDE_BY_SIDE: usize = 8;
 
@@ -49,11 +48,7 @@ impl Admin {
         // Kafka refuses to be asked about nothing, and there are no chunks of nothing.
         for names in names.chunks(AT_ONCE) {
             let resources: Vec<_> = names.iter().map(|it| ResourceSpecifier::Topic(it)).collect();
-            let described = match self.0.describe_configs(&resources, &options()).await {
-                // Another process's embedded broker: it has no settings to look at.
-                Err(error) if is_unsupported(&error) => return Ok(()),
-                described => described?,
-            };
+            let described = self.0.describe_configs(&resources, &options()).await?;
             for (topic, described) in names.iter().zip(described) {
                 if let (Ok(described), Some(facts)) = (described, topics.get_mut(topic)) {
                     facts.settings = Some(settings(described));
@@ -83,10 +78,10 @@ impl Admin {
         asked.await.unwrap_or_default()
     }
 
-    /// Whether topics cannot be made because it is an embedded broker, in this process or another.
+    /// Whether it is an embedded broker, in this process or another: it has no admin API, and would not even answer.
     async fn is_embedded(&self) -> bool {
         let id = self.ask(|client| Ok(client.inner().fetch_cluster_id(ANSWER))).await;
-        id.ok().flatten().is_some_and(|it| it.starts_with(EMBEDDED_CLUSTER))
+        id.ok().flatten().is_some_and(|it| embedded::is_embedded(&it))
     }
 
     /// Whether a broker makes topics by itself. None if it does not say.
@@ -97,10 +92,6 @@ impl Admin {
         let value = described.get("auto.create.topics.enable")?.value.as_deref()?;
         value.parse().ok()
     }
-}
-
-fn is_unsupported(error: &KafkaError) -> bool {
-    error.rdkafka_error_code() == Some(RDKafkaErrorCode::UnsupportedFeature)
 }
 
 fn options() -> AdminOptions {
@@ -120,6 +111,9 @@ fn settings(described: ConfigResource) -> BTreeMap<String, Setting> {
 impl Cluster for Admin {
     async fn look(&self, wanted: &[Arc<str>]) -> Result<Seen, KafkaError> {
         let (mut seen, broker) = self.look_without_settings(wanted).await?;
+        if self.is_embedded().await {
+            return Ok(seen);
+        }
         self.add_settings(&mut seen.topics).await?;
         if let Some(broker) = broker {
             seen.auto_creates = self.auto_creates(broker).await;
@@ -159,7 +153,6 @@ impl Cluster for Admin {
         mut tell: impl FnMut(&Made) + Send,
     ) -> Vec<Made> {
         let mut all = Vec::new();
-        // It would not answer at all.
         if !topics.is_empty() && self.is_embedded().await {
             let why = "an embedded broker makes topics only by itself: start it with `redrive broker --topic NAME:PARTITIONS`, or with this config by `--config`";
             for (topic, _) in topics {

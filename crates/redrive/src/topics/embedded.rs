@@ -14,7 +14,7 @@ use crate::RunError;
 use crate::config::Config;
 use crate::embedded::{Broker, BrokerError, SOURCE_PARTITIONS};
 use crate::event::{Event, Events};
-use crate::kafka::client::{Properties, Told};
+use crate::kafka::client::Told;
 
 /// How often it is looked whether dead letters were dropped.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -78,8 +78,7 @@ pub(crate) async fn prepare(
 pub(crate) async fn make_all(broker: &Arc<Broker>, config: &Config) -> Result<(), RunError> {
     let group = config.group.as_deref().ok_or(RunError::NoGroup)?;
     let needed = needed(config, &state_topic_of(config, group));
-    let properties = Properties::new(&broker.properties());
-    let admin = Admin::new(&properties, Told::new(Events::default()))?;
+    let admin = Admin::new(&broker.properties(), Told::new(Events::default()))?;
     prepare(&admin, broker, needed).await.map(drop)
 }
 
