@@ -8,6 +8,9 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use redrive::config::parse_duration;
 
+use crate::broker::BrokerArgs;
+use crate::demo::DemoArgs;
+use crate::init::InitArgs;
 use crate::run_args::PartArgs;
 
 const STYLES: Styles = Styles::styled()
@@ -32,6 +35,10 @@ const STYLES: Styles = Styles::styled()
     disable_help_subcommand = true,
     after_help = "\
 Examples:
+  redrive demo
+        See it work: no Kafka and no config needed.
+  redrive init --topic orders
+        Write a config to start from.
   redrive run -c orders.yaml
         Consume, and push each record to the service that the config names.
   redrive check -c orders.yaml
@@ -43,7 +50,7 @@ Examples:
 
 Exit codes:
   0  fine (there may be warnings)
-  1  the config has problems, or topics are missing
+  1  the config has problems, topics are missing, or a demo broke a promise
   2  wrong use: an unreadable file, a missing or unknown topic, a bad option
   3  it could not go on: the brokers do not answer or refuse, a flow stopped with `exit: true`"
 )]
@@ -54,6 +61,14 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// See Redrive at work: no Kafka and no config needed
+    #[command(after_help = DemoArgs::AFTER_HELP)]
+    Demo(DemoArgs),
+
+    /// Write a config to start from
+    #[command(after_help = InitArgs::AFTER_HELP)]
+    Init(InitArgs),
+
     /// Consume the flows of a config and push each record to its service
     #[command(after_help = "\
 Each record is sent as a POST request to the flow's `handler`; docs/http.md tells all about it.
@@ -63,11 +78,31 @@ process at once, and what was under way runs again at the next start.
 Examples:
   redrive run -c orders.yaml
   redrive run -c orders.yaml --create-topics
+  redrive run -c orders.yaml --embedded=9092
+        No Kafka at hand: on a broker within the process, which all clients of this machine can use.
   redrive run -c orders.yaml --role retry --flow orders
   RUST_LOG=redrive=debug redrive run -c orders.yaml
 
 Exit codes: 0 told to stop, 1 the config has problems, 2 wrong use, 3 it could not go on.")]
     Run(RunArgs),
+
+    /// Keep a broker in memory up, for trying things out on this machine
+    #[command(after_help = "\
+It speaks Kafka's protocol on 127.0.0.1, so that any client can produce and consume. All that is in
+it ends with the process, a partition keeps 5 MiB and drops the oldest records, transactions do
+nothing, and there is no admin API: docs/embedded.md tells all about it. The address is printed
+alone to standard output. SIGTERM and SIGINT end it.
+
+Examples:
+  redrive broker --port 9092 --topic orders:6
+  redrive broker --port 9092 --config orders.yaml
+        With all topics that the config needs; `redrive run -c orders.yaml` then runs on it where the
+        config has `bootstrap.servers: 127.0.0.1:9092`.
+  redrive run -c orders.yaml --embedded
+        A broker and a run in one process.
+
+Exit codes: 0 told to stop, 1 the config has problems, 2 wrong use, 3 it cannot be started.")]
+    Broker(BrokerArgs),
 
     /// Check a config and list all its problems
     #[command(after_help = "\
@@ -227,6 +262,12 @@ pub struct RunArgs {
     /// Make topics that are missing, but for the source topics
     #[arg(long)]
     pub create_topics: bool,
+
+    /// Run on a broker within this process instead of the config's `kafka`: on this port of
+    /// 127.0.0.1, else on a free one. All topics are made, and all of it ends with the process
+    #[arg(long, value_name = "PORT", num_args = 0..=1, require_equals = true)]
+    #[expect(clippy::option_option, reason = "given or not, with a port or without")]
+    pub embedded: Option<Option<u16>>,
 
     /// How the log is written, whatever the config says
     #[arg(long, value_enum, value_name = "FORMAT")]

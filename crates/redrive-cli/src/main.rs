@@ -2,14 +2,18 @@
 
 mod admin;
 mod args;
+mod broker;
 mod check;
 mod convert;
+mod demo;
 mod generate;
+mod init;
 mod input;
 mod output;
 mod plan;
 mod run;
 mod run_args;
+mod signals;
 mod topics;
 
 use std::process::ExitCode;
@@ -25,7 +29,10 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match &cli.command {
+        Command::Demo(args) => demo::run(args),
+        Command::Init(args) => init::run(args),
         Command::Run(args) => run::run(args),
+        Command::Broker(args) => broker::run(args),
         Command::Check(args) => check::run(args),
         Command::Plan(args) => plan::run(args),
         Command::Topics(args) => topics::run(args),

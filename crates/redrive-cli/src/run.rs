@@ -1,20 +1,23 @@
 //! `redrive run`: the flows of a config, each in front of its service.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use redrive::config::{
-    Config, FlowConfig, Handler, LoadError, Log, LogFormat, Problem, Severity, format_duration,
+    Config, FlowConfig, Handler, Kafka, LoadError, Log, LogFormat, Problem, Severity,
+    format_duration,
 };
+use redrive::embedded::{Broker, BrokerError};
 use redrive::{Consumer, ConsumerHandle, RunError};
 use redrive_admin::otlp::Exporter;
 use redrive_http::HttpHandler;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::args::RunArgs;
 use crate::check::needed_to_run;
 use crate::input::{self, Input};
 use crate::output::{self, Exit};
+use crate::signals::Signals;
 
 /// How long what nobody waits for any more may take to end with the process.
 const LEFT_OVER: Duration = Duration::from_secs(1);
@@ -26,6 +29,15 @@ pub fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     let mut consumer = args.part.apply(Consumer::new(config.clone()));
     if args.create_topics {
         consumer = consumer.with_created_topics();
+    }
+    if let Some(Some(port)) = args.embedded {
+        match Broker::start_on(port) {
+            Ok(broker) => consumer = consumer.with_broker(Arc::new(broker)),
+            Err(error) => {
+                output::fail(&error.into());
+                return Ok(Exit::Failed);
+            }
+        }
     }
     let mut problems = Vec::new();
     let is_run = |flow: &FlowConfig| args.part.needs_handler(flow);
@@ -99,9 +111,12 @@ fn load(args: &RunArgs) -> anyhow::Result<Option<(String, Config)>> {
         loaded => loaded?,
     };
     output::tell(&output::problems(&name, &loaded.problems));
-    let Some(config) = loaded.config else {
+    let Some(mut config) = loaded.config else {
         return Ok(None);
     };
+    if args.embedded.is_some() {
+        config.kafka = Some(Kafka::Embedded);
+    }
     let needed = needed_to_run(&config, |it| args.part.needs_handler(it));
     if !needed.is_empty() {
         output::fail(&anyhow!("{name} cannot be run: add {}", needed.join(" and ")));
@@ -111,7 +126,7 @@ fn load(args: &RunArgs) -> anyhow::Result<Option<(String, Config)>> {
 }
 
 /// What is wrong with the config is told by the same code as by `check`.
-fn exit_of(error: &RunError) -> Exit {
+pub fn exit_of(error: &RunError) -> Exit {
     match error {
         RunError::NoKafka
         | RunError::NoGroup
@@ -120,7 +135,13 @@ fn exit_of(error: &RunError) -> Exit {
         | RunError::NoSuchFlow(_)
         | RunError::Unsupported(_)
         | RunError::BadProperties(_) => Exit::Problems,
-        RunError::BadRole(_) | RunError::UnknownFlow { .. } => Exit::WrongUse,
+        RunError::BadRole(_)
+        | RunError::UnknownFlow { .. }
+        | RunError::Embedded(
+            BrokerError::BadName(_)
+            | BrokerError::BadPartitions { .. }
+            | BrokerError::AlreadyThere(_),
+        ) => Exit::WrongUse,
         _ => Exit::Failed,
     }
 }
@@ -128,24 +149,16 @@ fn exit_of(error: &RunError) -> Exit {
 /// Lets the consumer end at the first SIGTERM or SIGINT. At the second the process ends at once, which loses nothing: what was
 /// under way runs again.
 fn stop_on_signals(handle: ConsumerHandle, limit: Duration) -> anyhow::Result<()> {
-    let listen = |kind| signal(kind).context("signals cannot be listened to");
-    let mut signals = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+    let mut signals = Signals::listen()?;
     tokio::spawn(async move {
-        next(&mut signals).await;
+        signals.next().await;
         let limit = format_duration(limit);
         tracing::info!(
             "stopping: what is under way may take {limit}; another signal ends it at once"
         );
         handle.stop();
-        next(&mut signals).await;
+        signals.next().await;
         std::process::exit(Exit::Failed as i32);
     });
     Ok(())
-}
-
-async fn next((terminate, interrupt): &mut (Signal, Signal)) {
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
 }

@@ -7,8 +7,11 @@ mod common;
 
 use common::redrive;
 
-const COMMANDS: [&str; 11] = [
+const COMMANDS: [&str; 14] = [
+    "demo",
+    "init",
     "run",
+    "broker",
     "check",
     "plan",
     "topics",

@@ -60,10 +60,44 @@ fn files_of_certificates_that_cannot_be_read_are_problems_of_the_config() {
 
 #[test]
 fn what_this_version_cannot_run_is_told() {
-    let config = WHOLE.replace("kafka: { bootstrap.servers: '127.0.0.1:1' }", "kafka: embedded");
+    let config = WHOLE.replace("topic: a\n", "topic: a\n  ordering: key\n");
     let ran = run_with(&["run", "-c", "-"], &config);
     assert_eq!(ran.code, Some(1), "{}", ran.err);
-    assert!(ran.err.contains("embedded"), "{}", ran.err);
+    assert!(ran.err.contains("ordering: key"), "{}", ran.err);
+}
+
+#[test]
+fn what_the_embedded_broker_cannot_do_is_told() {
+    let config = format!("exactly_once: true\n{WHOLE}");
+    let ran = run_with(&["run", "--embedded", "-c", "-"], &config);
+    assert_eq!(ran.code, Some(1), "{}", ran.err);
+    assert!(ran.err.contains("`exactly_once: true`"), "{}", ran.err);
+    let config = WHOLE.replace("{ bootstrap.servers: '127.0.0.1:1' }", "embedded");
+    for command in ["plan", "apply"] {
+        let ran = run_with(&["topics", command, "-c", "-"], &config);
+        assert_eq!(ran.code, Some(1), "{}", ran.err);
+        assert!(ran.err.contains("makes all topics when a consumer starts"), "{}", ran.err);
+    }
+}
+
+#[test]
+fn a_broker_is_told_to_make_only_topics_that_there_can_be() {
+    for (arguments, code, words) in [
+        (&["--topic", "a b"][..], 2, "characters that Kafka does not allow"),
+        (&["--topic", "a", "--topic", "a:2"], 2, "the topic a is there already"),
+        (&["--topic", "a:0"], 2, "from 1 to 10,000"),
+        (&["--topic", "a:many"], 2, "like `orders:6`"),
+        (&["--port", "70000"], 2, "70000"),
+        (&["--config", "no-such-file.yaml"], 2, "cannot read no-such-file.yaml"),
+        (&["--config", "examples/broken.yaml"], 1, "did you mean `group`?"),
+    ] {
+        let arguments: Vec<_> =
+            std::iter::once("broker").chain(arguments.iter().copied()).collect();
+        let ran = run(&arguments);
+        assert_eq!(ran.code, Some(code), "{arguments:?}: {}", ran.err);
+        assert!(ran.err.contains(words), "{arguments:?}: {}", ran.err);
+        assert!(ran.out.is_empty());
+    }
 }
 
 /// It waits for brokers that are away, says so, and can be told to stop meanwhile.

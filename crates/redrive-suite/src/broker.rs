@@ -1,6 +1,7 @@
 //! The broker that is there, looked at without Redrive.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -15,6 +16,8 @@ use rdkafka::message::Message;
 use rdkafka::producer::{BaseRecord, DefaultProducerContext, Producer, ThreadedProducer};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 
+use redrive::embedded::Broker as Embedded;
+
 use crate::raw;
 
 /// How long the broker may take to answer.
@@ -25,6 +28,8 @@ const ANSWER: Duration = Duration::from_secs(20);
 pub struct Broker {
     /// Where it is.
     pub address: String,
+    /// The broker itself, where it is within this process. It ends with the last that knows it.
+    pub embedded: Option<Arc<Embedded>>,
 }
 
 /// A record as it stands in a topic.
@@ -91,7 +96,22 @@ impl Broker {
         let address = std::env::var("KAFKA");
         let address = address
             .context("no broker: run this by `scripts/kafka with -- COMMAND`, or set KAFKA")?;
-        Ok(Self { address })
+        Ok(Self::at(address))
+    }
+
+    /// One that listens there.
+    pub fn at(address: impl Into<String>) -> Self {
+        Self { address: address.into(), embedded: None }
+    }
+
+    /// One within this process.
+    ///
+    /// # Errors
+    ///
+    /// It does not start.
+    pub fn embedded() -> Result<Self> {
+        let broker = Arc::new(Embedded::start()?);
+        Ok(Self { address: broker.bootstrap().to_owned(), embedded: Some(broker) })
     }
 
     /// A client's settings.
@@ -108,7 +128,7 @@ impl Broker {
         Ok(config.create()?)
     }
 
-    /// Makes topics, with settings, and waits until the broker knows them.
+    /// Makes topics, with settings, and waits until the broker knows them. An embedded one has no settings.
     ///
     /// # Errors
     ///
@@ -118,6 +138,12 @@ impl Broker {
         topics: &[(&str, i32)],
         settings: &[(&str, &str)],
     ) -> Result<()> {
+        if let Some(broker) = &self.embedded {
+            for (topic, partitions) in topics {
+                broker.make_topic(topic, *partitions)?;
+            }
+            return Ok(());
+        }
         let admin = self.admin()?;
         let made: Vec<_> = topics
             .iter()
@@ -165,7 +191,20 @@ impl Broker {
     ///
     /// They are not acknowledged in time.
     pub fn produce(&self, topic: &str, partitions: i32, values: &[(String, String)]) -> Result<()> {
-        let producer = self.producer()?;
+        Self::produce_by(&self.producer()?, topic, partitions, values)
+    }
+
+    /// The same by a producer that is there already: a new one takes half a second to get going.
+    ///
+    /// # Errors
+    ///
+    /// They are not acknowledged in time.
+    pub fn produce_by(
+        producer: &ThreadedProducer<DefaultProducerContext>,
+        topic: &str,
+        partitions: i32,
+        values: &[(String, String)],
+    ) -> Result<()> {
         for (index, (key, value)) in (0i32..).zip(values) {
             let record =
                 BaseRecord::to(topic).key(key).payload(value).partition(index % partitions);

@@ -4,13 +4,17 @@
 //! ([`member`]) that write what they do to a [`ledger`]. When all is over, the ledger and an independent read of the
 //! topics say what was lost, early, out of order or run twice.
 //!
+//! They are tried on Apache Kafka (`tests/guarantees.rs`) and, as far as it goes, on the embedded broker (`tests/embedded`).
+//!
 //! Single behaviours are tried in `tests/behaviour`, by consumers in the test's own process ([`trial`]), some of them on a
 //! broker of their own ([`own`]).
 
 pub mod broker;
+pub mod foreign;
 pub mod ledger;
 pub mod member;
 pub mod own;
+pub mod promise;
 mod raw;
 pub mod rng;
 pub mod scenario;

@@ -30,6 +30,9 @@ enum What {
         /// Only scenarios whose name contains this.
         #[arg(long)]
         only: Option<String>,
+        /// On the embedded broker, as far as it can.
+        #[arg(long)]
+        embedded: bool,
     },
     /// One long run: many records, a fifth failing, mixed delays, and members killed.
     Kill {
@@ -60,7 +63,7 @@ async fn main() -> Result<()> {
             tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
             member::run(&std::fs::read_to_string(config)?, &ledger).await
         }
-        What::Run { repeat, seed, only } => {
+        What::Run { repeat, seed, only, embedded } => {
             let scenarios: Vec<_> = redrive_suite::scenario::all()
                 .into_iter()
                 .filter(|it| only.as_ref().is_none_or(|only| it.name.contains(only.as_str())))
@@ -68,7 +71,10 @@ async fn main() -> Result<()> {
             let mut is_kept = true;
             for round in 0..repeat {
                 for scenario in &scenarios {
-                    is_kept &= one(scenario, seed + round).await?;
+                    match scenario.not_embedded().filter(|_| embedded) {
+                        Some(why) => println!("{:20} not embedded: {why}", scenario.name),
+                        None => is_kept &= one(scenario, &broker(embedded)?, seed + round).await?,
+                    }
                 }
             }
             anyhow::ensure!(is_kept, "a promise was broken");
@@ -85,20 +91,24 @@ async fn main() -> Result<()> {
                 retry: MIXED,
                 ..Scenario::default()
             };
-            anyhow::ensure!(one(&scenario, seed).await?, "a promise was broken");
+            anyhow::ensure!(one(&scenario, &broker(false)?, seed).await?, "a promise was broken");
             Ok(())
         }
     }
 }
 
-async fn one(scenario: &Scenario, seed: u64) -> Result<bool> {
+/// One of the environment's, or one for a single scenario.
+fn broker(embedded: bool) -> Result<Broker> {
+    if embedded { Broker::embedded() } else { Broker::from_env() }
+}
+
+async fn one(scenario: &Scenario, broker: &Broker, seed: u64) -> Result<bool> {
     let style = ProgressStyle::with_template("{msg:28} [{bar:30}] {pos}/{len}")?;
     let bar = ProgressBar::new(scenario.records).with_style(style);
     bar.set_message(format!("{} seed {seed}", scenario.name));
     bar.enable_steady_tick(Duration::from_millis(200));
     let program = std::env::current_exe()?;
-    let report =
-        scenario.run(&Broker::from_env()?, &program, seed, |ended| bar.set_position(ended)).await?;
+    let report = scenario.run(broker, &program, seed, |ended| bar.set_position(ended)).await?;
     bar.finish_and_clear();
     println!("{:20} seed {seed}: {report}", scenario.name);
     Ok(report.is_kept() && scenario.is_once(&report))

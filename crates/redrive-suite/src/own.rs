@@ -69,7 +69,7 @@ impl OwnBroker {
     ///
     /// It has none.
     pub fn broker(&self) -> Result<Broker> {
-        Ok(Broker { address: self.get("KAFKA")?.to_owned() })
+        Ok(Broker::at(self.get("KAFKA")?))
     }
 
     /// The power cut.

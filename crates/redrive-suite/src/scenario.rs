@@ -70,6 +70,7 @@ pub const ORDERED: &str = "
 ";
 
 /// Members of the classic protocol that notice soon when one is gone.
+const SESSION: &str = "session.timeout.ms: 6000";
 const CLASSIC: &str = "  session.timeout.ms: 6000\n  heartbeat.interval.ms: 500\n";
 /// The same, with all partitions taken away at each rebalance.
 const EAGER: &str = "  session.timeout.ms: 6000\n  heartbeat.interval.ms: 500\n  partition.assignment.strategy: range\n";
@@ -216,10 +217,28 @@ fn terminate(member: &mut Child) -> Result<()> {
 impl Scenario {
     fn config(&self, broker: &Broker, group: &str, topic: &str) -> String {
         let retry = self.retry.replace("TOPIC", topic);
+        let mut kafka = format!("  bootstrap.servers: {}\n{}", broker.address, self.kafka);
+        if broker.embedded.is_some() {
+            // It lets a group that changes wait for as long, but for a second.
+            kafka = kafka.replace(SESSION, "session.timeout.ms: 2500");
+        }
         format!(
-            "kafka:\n  bootstrap.servers: {}\n{}group: {group}\nflows:\n  - topic: {topic}\n    concurrency: 64\n{retry}",
-            broker.address, self.kafka
+            "kafka:\n{kafka}group: {group}\nflows:\n  - topic: {topic}\n    concurrency: 64\n{retry}"
         )
+    }
+
+    /// Why it cannot be tried on the embedded broker, if that is so.
+    pub fn not_embedded(&self) -> Option<&'static str> {
+        if self.kafka.contains("exactly_once") {
+            Some("its transactions hide nothing that was aborted, and fence nobody")
+        } else if self.kafka == EAGER {
+            // Nothing is lost, but much runs twice.
+            Some(
+                "it refuses commits while a group changes, which is when eager members give back all that they have",
+            )
+        } else {
+            None
+        }
     }
 
     /// Tries it, with members that are this program. `progress` is told how many records have ended.
@@ -256,7 +275,8 @@ impl Scenario {
             tasks.iter().map(|it| (format!("k{}", it.id % 97), it.to_value())).collect();
         // Some are there before the members are, and some come while they work.
         let (first, rest) = values.split_at(values.len() / 4);
-        broker.produce(&name, PARTITIONS, first)?;
+        let producer = broker.producer()?;
+        Broker::produce_by(&producer, &name, PARTITIONS, first)?;
         let mut members = Members {
             program,
             config,
@@ -269,18 +289,18 @@ impl Scenario {
         }
         let pieces =
             rest.chunks(rest.len().div_ceil(10).max(1)).map(<[_]>::to_vec).collect::<Vec<_>>();
-        let producer = {
-            let (broker, topic) = (broker.clone(), name.clone());
+        let producing = {
+            let topic = name.clone();
             std::thread::spawn(move || -> Result<()> {
                 for piece in pieces {
-                    broker.produce(&topic, PARTITIONS, &piece)?;
+                    Broker::produce_by(&producer, &topic, PARTITIONS, &piece)?;
                     std::thread::sleep(Duration::from_millis(200));
                 }
                 Ok(())
             })
         };
         self.treat(&mut members, &mut rng)?;
-        producer.join().map_err(|_| anyhow::anyhow!("the producer panicked"))??;
+        producing.join().map_err(|_| anyhow::anyhow!("the producer panicked"))??;
 
         let until = Instant::now() + self.limit;
         let report = loop {

@@ -122,7 +122,10 @@ impl Trial {
 
     /// Starts a consumer with this config. Topics that are missing are made, but for the source.
     pub fn spawn(&self, config: Config, handler: impl Handler) -> Member {
-        let consumer = Consumer::new(config).with_handler(self.topic.as_str(), handler);
+        let mut consumer = Consumer::new(config).with_handler(self.topic.as_str(), handler);
+        if let Some(broker) = &self.broker.embedded {
+            consumer = consumer.with_broker(Arc::clone(broker));
+        }
         Self::spawn_consumer(consumer.with_created_topics())
     }
 

@@ -11,7 +11,8 @@ use rdkafka::error::KafkaError;
 use redrive_core::lane::{LaneConfig, Order, Slots};
 use tokio::sync::Notify;
 
-use crate::config::{Config, FlowConfig, Ordering as Ordered, Start};
+use crate::config::{Config, FlowConfig, Kafka, Ordering as Ordered, Start};
+use crate::embedded::{self, Broker, BrokerError};
 use crate::engine::inbox::{Inbox, Letter};
 use crate::engine::plan::{FlowPlan, Role as Stop};
 use crate::engine::trace::{RunSpan, Tracer};
@@ -27,7 +28,7 @@ use crate::kafka::state::StateTopic;
 use crate::record::Record;
 use crate::report::{FlowStatus, GroupReport, Outline, Report, State};
 use crate::role::{Role, group_of};
-use crate::topics::{self, Admin, Counts, Facts, Job, Needed};
+use crate::topics::{self, Admin, Counts, Facts, Job, Needed, Overflow};
 
 /// How often it is looked at how many partitions topics have.
 const COUNT_EVERY: Duration = Duration::from_secs(60);
@@ -92,8 +93,11 @@ pub enum RunError {
     /// The brokers do not let us in.
     #[error("the brokers refuse the credentials: {0}")]
     Refused(String),
+    /// There is no embedded broker to be had.
+    #[error(transparent)]
+    Embedded(#[from] BrokerError),
     /// Kafka's client cannot be made, or does not get an answer that it needs.
-    #[error("{0}")]
+    #[error(transparent)]
     Kafka(#[from] KafkaError),
     /// A flow stopped, and its policy says that the process ends then.
     #[error("{0}")]
@@ -133,6 +137,7 @@ pub struct Consumer {
     handlers: BTreeMap<String, Arc<dyn AnyHandler>>,
     events: Events,
     makes_topics: bool,
+    broker: Option<Arc<Broker>>,
     role: Role,
     /// The flows that are run, by their source topics. All if there are none.
     chosen: Vec<String>,
@@ -178,6 +183,7 @@ impl Consumer {
             handlers: BTreeMap::new(),
             events: Events::default(),
             makes_topics: false,
+            broker: None,
             role: Role::All,
             chosen: Vec::new(),
             tracer: None,
@@ -213,6 +219,16 @@ impl Consumer {
         self
     }
 
+    /// Runs on this broker within the process, whatever the config says of Kafka, and makes all topics on it that are missing:
+    /// source topics, too.
+    ///
+    /// A config with `kafka: embedded` has a broker of its own that ends with the run.
+    #[must_use]
+    pub fn with_broker(mut self, broker: Arc<Broker>) -> Self {
+        self.broker = Some(broker);
+        self
+    }
+
     /// Reads only the topics that belong to this role. Flows of which it runs no record need no handler.
     #[must_use]
     pub fn with_role(mut self, role: Role) -> Self {
@@ -242,7 +258,11 @@ impl Consumer {
     pub async fn run(mut self) -> Result<(), RunError> {
         let _keeping = self.events.journal().keep();
         let _ending = Ending(Arc::clone(&self.shared));
-        let properties = topics::properties_of(&self.config)?;
+        self.start_broker()?;
+        let mut properties = match &self.broker {
+            Some(broker) => broker.properties(),
+            None => topics::properties_of(&self.config)?,
+        };
         let group: Arc<str> = self.config.group.as_deref().ok_or(RunError::NoGroup)?.into();
         let state_topic = topics::state_topic_of(&self.config, &group);
         // Of all flows, since a topic of one that runs elsewhere is not left behind.
@@ -255,8 +275,16 @@ impl Consumer {
         let Some(cluster) = self.connect(&publisher, &told).await? else {
             return Ok(());
         };
+        if embedded::is_embedded(&cluster) {
+            self.refuse_exactly_once()?;
+            properties = properties.on_embedded();
+        }
         let admin = Admin::new(&properties, told.clone())?;
-        let facts = self.look_at_topics(&admin, needed).await?;
+        let facts = self.look_at_topics(&admin, needed.clone()).await?;
+        let overflow = self.broker.as_ref().map(|_| {
+            let count = |topic: &str| facts.get(topic).map_or(0, |it| it.partitions);
+            Overflow::new(admin.clone(), self.events.clone(), &needed, count)
+        });
         let setup = Setup {
             consumer: &self,
             properties,
@@ -268,13 +296,42 @@ impl Consumer {
             publisher,
             admin,
         };
-        self.tell_left_behind(&setup, named).await;
+        // A broker of our own has nothing from before.
+        if self.broker.is_none() {
+            self.tell_left_behind(&setup, named).await;
+        }
         let machine = setup.start()?;
-        let result = self.supervise(&machine).await;
+        let result = self.supervise(&machine, overflow).await;
         // Joining threads must not hold up the handlers.
         _ = tokio::task::spawn_blocking(move || machine.stop()).await;
         self.events.tell(&Event::Ended);
         result
+    }
+
+    /// Starts the embedded broker, where the config asks for it and nobody has given us one.
+    fn start_broker(&mut self) -> Result<(), RunError> {
+        let is_embedded = matches!(self.config.kafka, Some(Kafka::Embedded));
+        if !is_embedded && self.broker.is_none() {
+            return Ok(());
+        }
+        self.refuse_exactly_once()?;
+        let broker = match self.broker.take() {
+            Some(broker) => broker,
+            None => Arc::new(Broker::start()?),
+        };
+        self.events.tell(&Event::Embedded { address: broker.bootstrap().into() });
+        self.broker = Some(broker);
+        Ok(())
+    }
+
+    /// Where there is an embedded broker.
+    fn refuse_exactly_once(&self) -> Result<(), RunError> {
+        if self.config.exactly_once {
+            return Err(RunError::Unsupported(
+                "`exactly_once: true` cannot be had on the embedded broker, whose transactions do nothing: set it to `false`, or run on Apache Kafka".to_owned(),
+            ));
+        }
+        Ok(())
     }
 
     /// Tells of topics that a group has read and no flow names any more. A topic that cannot be looked at is not told of.
@@ -359,8 +416,13 @@ impl Consumer {
         admin: &Admin,
         needed: Vec<Needed>,
     ) -> Result<BTreeMap<Arc<str>, Facts>, RunError> {
-        let job = Job::new(admin.clone(), needed, topics::bootstrap(&self.config));
-        let prepared = job.prepare(self.makes_topics).await?;
+        let prepared = match &self.broker {
+            Some(broker) => topics::embedded::prepare(admin, broker, needed).await?,
+            None => {
+                let job = Job::new(admin.clone(), needed, topics::bootstrap(&self.config));
+                job.prepare(self.makes_topics).await?
+            }
+        };
         for topic in &prepared.topics {
             for difference in &topic.differences {
                 let (topic, difference) = (Arc::clone(&topic.name), difference.to_string());
@@ -374,7 +436,11 @@ impl Consumer {
     }
 
     /// Waits until it is told to stop, or something says that it cannot go on.
-    async fn supervise(&self, machine: &Machine) -> Result<(), RunError> {
+    async fn supervise(
+        &self,
+        machine: &Machine,
+        mut overflow: Option<Overflow>,
+    ) -> Result<(), RunError> {
         let mut look = tokio::time::interval(Duration::from_millis(100));
         let mut counted_at = Instant::now();
         loop {
@@ -386,6 +452,9 @@ impl Consumer {
             tokio::select! {
                 () = self.shared.stop.notified() => return Ok(()),
                 _ = look.tick() => {}
+            }
+            if let Some(overflow) = &mut overflow {
+                overflow.look().await;
             }
             if self.shared.is_stopping.load(Ordering::Acquire) {
                 return Ok(());

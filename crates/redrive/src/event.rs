@@ -9,6 +9,7 @@ use redrive_core::offsets::MapError;
 use redrive_core::{Reason, Timestamp};
 
 use crate::config::format_duration;
+use crate::embedded::KEPT;
 use crate::journal::Journal;
 use crate::numbers::Numbers;
 
@@ -253,6 +254,20 @@ pub enum Event {
     },
     /// The brokers make topics by themselves that somebody asks for.
     AutoCreates,
+    /// The broker is within this process.
+    Embedded {
+        /// Where it listens.
+        address: Arc<str>,
+    },
+    /// The embedded broker has dropped dead letters to make room.
+    Overflowed {
+        /// The topic.
+        topic: Arc<str>,
+        /// The partition.
+        partition: i32,
+        /// The first offset that is still there.
+        start: i64,
+    },
     /// A transaction came to nothing, and what was in it is tried again.
     TransactionAborted {
         /// The consumer group.
@@ -325,6 +340,7 @@ impl Event {
             | Event::Paused
             | Event::Resumed
             | Event::BreakerClosed
+            | Event::Embedded { .. }
             | Event::Recovered => Level::Info,
             Event::Revoked { is_lost, .. } => {
                 if *is_lost {
@@ -352,6 +368,7 @@ impl Event {
             | Event::PublishFailed { .. }
             | Event::TooLarge { .. }
             | Event::Lost { .. }
+            | Event::Overflowed { .. }
             | Event::Truncated { .. } => Level::Error,
         }
     }
@@ -388,6 +405,8 @@ impl Event {
             Event::LeftBehind { .. } => "left_behind",
             Event::TopicDiffers { .. } => "topic_differs",
             Event::AutoCreates => "auto_creates",
+            Event::Embedded { .. } => "embedded",
+            Event::Overflowed { .. } => "overflowed",
             Event::TransactionAborted { .. } => "transaction_aborted",
             Event::Client { .. } => "client",
         }
@@ -403,6 +422,8 @@ impl Event {
             | Event::LeftBehind { .. }
             | Event::TopicDiffers { .. }
             | Event::AutoCreates
+            | Event::Embedded { .. }
+            | Event::Overflowed { .. }
             | Event::Started { .. }
             | Event::Ended
             | Event::Paused
@@ -502,7 +523,11 @@ impl Event {
             Event::TransactionAborted { error, .. } | Event::Client { error, .. } => {
                 Facts { error: Some(error), ..none }
             }
+            Event::Overflowed { topic, partition, start } => {
+                Facts { offset: Some(*start), ..at(topic, *partition) }
+            }
             Event::AutoCreates
+            | Event::Embedded { .. }
             | Event::Started { .. }
             | Event::Ended
             | Event::Paused
@@ -700,6 +725,14 @@ impl fmt::Display for Event {
             Event::TopicDiffers { topic, difference } => write!(f, "{topic}: {difference}"),
             Event::AutoCreates => f.write_str(
                 "the brokers make topics by themselves, so that a producer with a typo makes one with the wrong settings: set `auto.create.topics.enable=false`",
+            ),
+            Event::Embedded { address } => write!(
+                f,
+                "the embedded broker listens at {address}: all that is in it ends with this process, and a partition keeps {KEPT}"
+            ),
+            Event::Overflowed { topic, partition, start } => write!(
+                f,
+                "the embedded broker keeps {KEPT} of a partition and has dropped all of {topic}/{partition} before offset {start}: use Apache Kafka where they matter"
             ),
             Event::TransactionAborted { group, error } => {
                 write!(f, "a transaction of {group} was aborted and is tried again: {error}")

@@ -7,6 +7,7 @@
 mod clock;
 pub mod config;
 mod consumer;
+pub mod embedded;
 mod engine;
 mod event;
 mod handler;

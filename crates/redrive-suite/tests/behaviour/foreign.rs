@@ -1,28 +1,13 @@
 //! What other clients of Kafka read.
 
-use std::process::Command;
-
-use anyhow::{Context as _, Result, ensure};
+use anyhow::Result;
 use redrive::{Context, Failure, Record};
 use redrive_suite::broker::Sent;
+use redrive_suite::foreign;
 use redrive_suite::trial::Trial;
 use serde_json::Value;
 
 use super::single;
-
-/// What Python's confluent-kafka reads in a topic: bytes are written as hex.
-fn read(trial: &Trial, topic: &str) -> Result<Vec<Value>> {
-    let python = std::env::var("REDRIVE_PYTHON").unwrap_or_else(|_| "python3".to_owned());
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/foreign/read.py");
-    let output = Command::new(&python).args([script, &trial.broker.address, topic]).output();
-    let output = output.with_context(|| format!("{python} could not be started"))?;
-    ensure!(
-        output.status.success(),
-        "{script} failed; `scripts/python` makes an interpreter for REDRIVE_PYTHON: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    String::from_utf8(output.stdout)?.lines().map(|it| Ok(serde_json::from_str(it)?)).collect()
-}
 
 fn hex(bytes: Option<&[u8]>) -> Value {
     bytes.map_or(Value::Null, |it| {
@@ -57,7 +42,7 @@ async fn pythons_client_reads_the_same_bytes_on_the_retry_and_the_dead_letter_to
     trial.broker.send(&trial.topic, &records)?;
     trial.letters(records.len()).await?;
     for topic in [trial.retry(), trial.dead_letters()] {
-        let found = read(&trial, &topic)?;
+        let found = foreign::read(&trial.broker.address, &topic)?;
         assert_eq!(found.len(), records.len(), "{topic}");
         for record in &records {
             let own = found.iter().find(|it| it["partition"] == record.partition).unwrap();

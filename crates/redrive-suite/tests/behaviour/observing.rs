@@ -168,7 +168,7 @@ async fn events_tell_how_a_delay_was_found() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn before_its_brokers_are_there_it_lives_and_is_not_ready() -> Result<()> {
-    let broker = Broker { address: format!("127.0.0.1:{}", free_port()?) };
+    let broker = Broker::at(format!("127.0.0.1:{}", free_port()?));
     let trial = Trial::without_topic(broker, "unborn");
     let member = trial.spawn(trial.config(single(&trial)), |_: Record, _: Context| async {});
     let (server, client) = serve(&member)?;
@@ -366,7 +366,7 @@ async fn a_breaker_that_opens_is_told_and_seen() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn secrets_are_in_no_event_status_or_metric() -> Result<()> {
     const SECRET: &str = "s3cr3t-s3cr3t-s3cr3t";
-    let broker = Broker { address: format!("127.0.0.1:{}", free_port()?) };
+    let broker = Broker::at(format!("127.0.0.1:{}", free_port()?));
     let trial = Trial::without_topic(broker, "secret");
     let config = trial
         .config(single(&trial))

@@ -1,8 +1,12 @@
 //! Logs lose their beginning: what waits there is saved, and what is lost is told.
 
+use std::sync::Arc;
+
 use anyhow::Result;
+use redrive::config::FlowConfig;
 use redrive::{Context, Delayed, Event, Failure, Policy, Record, Strategy, Tier};
 use redrive_suite::trial::{Runs, Trial};
+use tokio::sync::Semaphore;
 
 use super::{fixed, single};
 
@@ -93,5 +97,49 @@ async fn settled_records_that_are_deleted_under_a_running_consumer_are_no_loss()
     assert_eq!(runs.count(), 8);
     let lost = member.stop().await?.into_iter().find(|it| matches!(it, Event::Lost { .. }));
     assert!(lost.is_none(), "{lost:?}");
+    Ok(())
+}
+
+/// What it has not read yet is deleted under a consumer that is held up: that is told, and it reads on behind it.
+#[tokio::test(flavor = "multi_thread")]
+async fn records_that_are_deleted_under_a_running_consumer_are_told_and_it_goes_on() -> Result<()> {
+    for strategy in ["cooperative-sticky", "range"] {
+        let trial = Trial::new("overtaken", 1).await?;
+        let (runs, gate) = (Runs::default(), Arc::new(Semaphore::new(0)));
+        let (noted, waits) = (runs.clone(), Arc::clone(&gate));
+        // It reads ahead as little as can be.
+        let mut flow = FlowConfig::new(single(&trial)).with_concurrency(1);
+        flow.payload_budget = 1_000_000;
+        let config = trial
+            .plain_config(flow)
+            .with_kafka("partition.assignment.strategy", strategy)
+            .with_kafka("queued.min.messages", "1")
+            .with_kafka("queued.max.messages.kbytes", "1");
+        let member = trial
+            .start_with(config, move |record: Record, context: Context| {
+                let (noted, waits) = (noted.clone(), Arc::clone(&waits));
+                async move {
+                    waits.acquire().await.unwrap().forget();
+                    noted.note(&record, &context);
+                }
+            })
+            .await?;
+        let values: Vec<_> = (0..400).map(|it| format!("{it:03}{}", "x".repeat(100_000))).collect();
+        trial.produce(&values)?;
+        trial.broker.delete_records(&trial.topic, 0, 395).await?;
+        gate.add_permits(values.len());
+        trial.settled(&[&trial.topic]).await?;
+        let ran: Vec<i64> = runs.all().iter().map(|it| it.value[..3].parse().unwrap()).collect();
+        assert!(ran.contains(&399) && ran.len() < 400, "nothing was lost: {ran:?}");
+        let mut lost: Vec<i64> = Vec::new();
+        for event in member.stop().await? {
+            if let Event::Lost { offsets, .. } = event {
+                lost.extend(offsets);
+            }
+        }
+        println!("{strategy}: {} ran, {} lost", ran.len(), lost.len());
+        assert!(ran.iter().all(|it| !lost.contains(it)), "{ran:?} {lost:?}");
+        assert_eq!(ran.len() + lost.len(), 400, "{ran:?} {lost:?}");
+    }
     Ok(())
 }

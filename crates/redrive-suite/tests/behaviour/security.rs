@@ -93,7 +93,7 @@ async fn a_wrong_password_ends_the_run_soon() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_consumer_that_waits_for_its_brokers_can_be_stopped() -> Result<()> {
-    let broker = Broker { address: format!("127.0.0.1:{}", free_port()?) };
+    let broker = Broker::at(format!("127.0.0.1:{}", free_port()?));
     let trial = Trial::without_topic(broker, "nobody");
     let member = trial.spawn(trial.config(single(&trial)), |_: Record, _: Context| async {});
     let is_away = |it: &redrive::Event| matches!(it, redrive::Event::Client { .. });
@@ -108,7 +108,7 @@ async fn a_consumer_that_waits_for_its_brokers_can_be_stopped() -> Result<()> {
 async fn brokers_that_are_away_at_the_start_are_waited_for() -> Result<()> {
     let port = free_port()?.to_string();
     let address = format!("127.0.0.1:{port}");
-    let trial = Trial::without_topic(Broker { address }, "away");
+    let trial = Trial::without_topic(Broker::at(address), "away");
     let own = tokio::task::spawn_blocking(move || OwnBroker::start(&["--port", &port]));
     let member = trial.spawn(trial.config(single(&trial)), |_: Record, _: Context| async {});
     let own = own.await??;

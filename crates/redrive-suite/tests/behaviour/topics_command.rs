@@ -150,7 +150,7 @@ async fn source_topics_are_made_where_that_is_asked_for() -> Result<()> {
 
 #[test]
 fn brokers_that_are_away_have_an_exit_code_of_their_own() -> Result<()> {
-    let broker = Broker { address: format!("127.0.0.1:{}", free_port()?) };
+    let broker = Broker::at(format!("127.0.0.1:{}", free_port()?));
     let shell = Shell::new(&Trial::without_topic(broker.clone(), "away"))?;
     let (code, out, err) = shell.topics(&["plan", "--timeout", "2s"])?;
     assert_eq!((code, out.as_str()), (Some(3), ""), "{err}");

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "what tests share is part of them")]
 
+mod demo;
 mod stand;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use redrive_suite::foreign::{self, python};
 use redrive_suite::own::free_port;
 use redrive_suite::trial::{SOON, Trial};
 use serde_json::{Value, json};
@@ -378,7 +379,7 @@ impl Drop for Shown {
 }
 
 /// Where the binaries are: tests are in `deps`, beside them.
-fn binaries() -> Result<PathBuf> {
+pub(crate) fn binaries() -> Result<PathBuf> {
     let test = std::env::current_exe()?;
     Ok(test.parent().and_then(Path::parent).context("no directory")?.to_owned())
 }
@@ -398,19 +399,10 @@ impl Letter {
 
 /// All dead letters of a test.
 pub(crate) fn letters(trial: &Trial) -> Result<Vec<Letter>> {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/foreign/read.py");
-    let topic = trial.dead_letters();
-    let output = Command::new(python()).args([script, &trial.broker.address, &topic]).output()?;
-    ensure!(
-        output.status.success(),
-        "{script} failed; `scripts/python` makes an interpreter for REDRIVE_PYTHON: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    String::from_utf8(output.stdout)?.lines().map(letter).collect()
+    foreign::read(&trial.broker.address, &trial.dead_letters())?.iter().map(letter).collect()
 }
 
-fn letter(line: &str) -> Result<Letter> {
-    let read: Value = serde_json::from_str(line)?;
+fn letter(read: &Value) -> Result<Letter> {
     let value: Value = serde_json::from_str(&text(&read["value"])?)?;
     let name = value["name"].as_str().context("a record without a name")?.to_owned();
     let headers = read["headers"].as_array().context("no headers")?;
@@ -428,8 +420,4 @@ fn text(hex: &Value) -> Result<String> {
         bytes.push(u8::from_str_radix(hex.get(at..at + 2).context("half a byte")?, 16)?);
     }
     Ok(String::from_utf8(bytes)?)
-}
-
-fn python() -> String {
-    std::env::var("REDRIVE_PYTHON").unwrap_or_else(|_| "python3".to_owned())
 }

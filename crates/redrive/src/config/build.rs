@@ -42,6 +42,7 @@ pub(super) fn build(raw: &RawConfig, out: &mut Problems) -> Config {
         flows.iter().enumerate().filter_map(|(index, it)| builder.flow(index, it)).collect();
     builder.use_state_topic();
     builder.check_topics();
+    builder.check_embedded();
     let kafka = raw.kafka.as_ref().map(|it: &At<Kafka>| it.value.clone());
     let group = builder.group().map(str::to_owned);
     Config {
@@ -109,6 +110,19 @@ pub(super) struct FoundRule<'a> {
 }
 
 impl<'a> Builder<'a> {
+    /// What the embedded broker does not have.
+    fn check_embedded(&mut self) {
+        let is_embedded =
+            self.raw.kafka.as_ref().is_some_and(|it| matches!(it.value, Kafka::Embedded));
+        if let Some(at) = self.raw.exactly_once.as_ref().filter(|it| it.value && is_embedded) {
+            self.out.error(
+                &at.place,
+                "`exactly_once` is `true`, but the embedded broker's transactions do nothing",
+                "set it to `false`, or name Apache Kafka's brokers under `kafka`",
+            );
+        }
+    }
+
     fn group(&self) -> Option<&'a str> {
         self.raw.group.as_ref().map(|it| it.value.as_str())
     }

@@ -439,8 +439,8 @@ impl Config {
             return Ok(read(&node, reader));
         };
         let topic = options.topic.ok_or(LoadError::TopicNeeded)?;
-        if let Some((message, hint)) = read::topic_problem(topic, &node::quoted(topic)) {
-            return Err(LoadError::BadTopic(format!("{message}: {hint}")));
+        if let Some(problem) = topic_problem(topic) {
+            return Err(LoadError::BadTopic(problem));
         }
         let group = options.group.unwrap_or(topic);
         if group.trim().is_empty() {
@@ -458,6 +458,12 @@ impl Config {
     pub fn flow(&self, topic: &str) -> Option<&FlowConfig> {
         self.flows.iter().find(|it| **it.flow.source() == *topic)
     }
+}
+
+/// Why this is no topic's name, and what to do about it.
+pub(crate) fn topic_problem(name: &str) -> Option<String> {
+    let (message, hint) = read::topic_problem(name, &node::quoted(name))?;
+    Some(format!("{message}: {hint}"))
 }
 
 fn parse(text: &str, syntax: Syntax, out: &mut Problems) -> Option<Node> {

@@ -31,8 +31,9 @@ section! {
     struct RawConfig = "config" {
         /// The JSON Schema, for editors. Redrive does not look at it.
         "$schema" schema: String, optional;
-        /// How to reach Kafka: `embedded`, or any properties of librdkafka such as
-        /// `bootstrap.servers`. Those that Redrive sets itself are refused. Needed to run.
+        /// How to reach Kafka: any properties of librdkafka such as `bootstrap.servers`, but for those
+        /// that Redrive sets itself; or `embedded` for a broker within the process, whose state ends
+        /// with it. Needed to run.
         "kafka" kafka: Kafka, optional;
         /// The consumer group. Needed to run.
         "group" group: String, optional;

@@ -1,6 +1,7 @@
 //! From a failed run to the record's next stop.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use redrive_core::headers::{self, Failed, Header, Owner, Reading, Stamp, Stop};
 use redrive_core::lane::{Hop, Next};
@@ -15,6 +16,10 @@ use crate::config::DeadLetterFormat;
 use crate::event::{DelayBy, Event, Spot};
 use crate::kafka::publish::{Body, Outgoing};
 use crate::record::Record;
+
+/// The clock tells the milliseconds that have gone by, so that a part of one is not in it. A delay that began within it must not
+/// end sooner by that.
+const BEGUN: Duration = Duration::from_millis(1);
 
 /// How many partitions topics have.
 pub(crate) trait Partitions {
@@ -58,9 +63,10 @@ impl Judge<'_> {
         };
         let delivery = Delivery { record: view, state: &reading.state, in_place };
         let incident = Incident { failure, asked, provided: None };
-        let verdict = self.plan.flow.decide(&delivery, &incident, self.now, draw);
+        let now = self.now.after(BEGUN);
+        let verdict = self.plan.flow.decide(&delivery, &incident, now, draw);
         let (spot, error) = (spot(record), describe(failure));
-        let failed = Some(Failed { failure, at: self.now });
+        let failed = Some(Failed { failure, at: now });
         let policy = verdict.state.policy.as_deref().map(str::to_owned);
         let overall = verdict.state.overall;
         let found = self.plan.flow.rules().find(&view, failure);
@@ -83,7 +89,7 @@ impl Judge<'_> {
                     runs: found.in_memory.as_ref().map(|it| it.attempts),
                     policy,
                 };
-                (Next::RunAgain { wait, in_place }, event)
+                (Next::RunAgain { wait: wait.saturating_add(BEGUN), in_place }, event)
             }
             Action::Publish { topic, due, delay } => {
                 let forward_to = self.plan.flow.strategy().relay_target(self.plan.flow.source());
@@ -293,4 +299,65 @@ pub(super) fn describe(failure: &Failure) -> String {
     parts.extend(failure.kind.as_ref().map(|it| it.as_str().to_owned()));
     parts.extend(failure.message.as_deref().map(str::to_owned));
     if parts.is_empty() { "no reason given".to_owned() } else { parts.join(": ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use redrive_core::headers::Dialect;
+    use redrive_core::{Delayed, Flow, InMemory, Policy, Strategy, Tier};
+
+    use super::*;
+    use crate::config::FlowConfig;
+    use crate::handler::Names;
+
+    struct Any;
+
+    impl Partitions for Any {
+        fn has(&self, _: &str, _: i32) -> bool {
+            true
+        }
+    }
+
+    fn judged(policy: Policy, failure: &Failure, now: Timestamp) -> Judged {
+        let tier = Tier::new("orders.retry", Duration::from_millis(250));
+        let flow =
+            Flow::new("orders").with_strategy(Strategy::Tiers(vec![tier])).with_default(policy);
+        let names =
+            Names { group: "g".into(), source: Arc::clone(flow.source()), flow: flow.clone() };
+        let config = FlowConfig::new(flow.clone());
+        let plan = FlowPlan {
+            flow,
+            names: Arc::new(names),
+            dialect: Dialect::Native,
+            dead_letter_format: DeadLetterFormat::Raw,
+            stops: config.stops(),
+            timeout: None,
+        };
+        let record = Record::made_up("orders", 0, 7);
+        let judge = Judge { plan: &plan, partitions: &Any, now };
+        judge.failed(Role::Source, &record, InPlace::default(), failure, None, Draw::Seed(1))
+    }
+
+    /// A service that said `Retry-After: 1` in the middle of a millisecond was asked again after 999.4 ms.
+    #[test]
+    fn no_delay_is_shorter_than_it_says_by_the_millisecond_in_which_it_began() {
+        let now = Timestamp::from_millis(1_700_000_000_000);
+        let after_this = now.after(BEGUN);
+        let delayed = || Policy::named("p").with_delayed(Delayed::attempts(5));
+        for (failure, delay) in [
+            (Failure::of_status(503), 250),
+            (Failure::of_status(429).with_retry_after(Duration::from_secs(1)), 1_000),
+        ] {
+            let Event::Retries { due, .. } = judged(delayed(), &failure, now).event else {
+                panic!("it is retried");
+            };
+            assert_eq!(due, after_this.after(Duration::from_millis(delay)));
+        }
+        let in_place = Policy::named("p").with_in_memory(InMemory::attempts(1));
+        let judged = judged(in_place, &Failure::of_status(503), now);
+        let Next::RunAgain { wait, .. } = judged.next else {
+            panic!("it runs again");
+        };
+        assert_eq!(wait, Duration::from_millis(101), "100 ms by default");
+    }
 }

@@ -11,6 +11,11 @@ use rdkafka::types::RDKafkaErrorCode;
 
 use crate::event::{Event, Events, Level};
 
+/// An embedded broker answers a fetch of nothing only when the client's patience ends, and lets a group that changes wait for
+/// almost the session's timeout.
+const EMBEDDED: [(&str, &str); 3] =
+    [("fetch.wait.max.ms", "10"), ("session.timeout.ms", "3000"), ("heartbeat.interval.ms", "500")];
+
 /// The properties of all clients, as the config has them.
 #[derive(Clone)]
 pub(crate) struct Properties(Arc<[(String, String)]>);
@@ -18,6 +23,12 @@ pub(crate) struct Properties(Arc<[(String, String)]>);
 impl Properties {
     pub(crate) fn new(properties: &[(String, String)]) -> Self {
         Self(properties.into())
+    }
+
+    /// The same, but for what clients of an embedded broker should have where nobody says otherwise.
+    pub(crate) fn on_embedded(&self) -> Self {
+        let hints = EMBEDDED.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        Self(hints.chain(self.0.iter().cloned()).collect())
     }
 
     fn client(&self, defaults: &[(&str, &str)], owned: &[(&str, &str)]) -> ClientConfig {

@@ -187,6 +187,12 @@ impl ConsumerContext for Member {
     }
 }
 
+/// Where partitions are read from.
+fn list<'a>(lanes: impl IntoIterator<Item = (&'a Partition, &'a HeldLane)>) -> TopicPartitionList {
+    let lanes = lanes.into_iter();
+    offsets::at_offsets(lanes.map(|((topic, partition), it)| (&**topic, *partition, it.position)))
+}
+
 impl Member {
     fn held(&self) -> MutexGuard<'_, Held> {
         self.held.lock()
@@ -250,19 +256,16 @@ impl Member {
             held.unopened.remove(at);
             held.lanes.insert(at.clone(), lane.clone());
         }
-        let list = |lanes: &mut dyn Iterator<Item = (&Partition, &HeldLane)>| {
-            offsets::at_offsets(
-                lanes.map(|((topic, partition), it)| (&**topic, *partition, it.position)),
-            )
-        };
+        let lanes = held.lanes.clone();
+        self.pulse.partitions.store(lanes.len() as u64, Ordering::Relaxed);
+        drop(held);
         let result = if is_incremental {
-            consumer.incremental_assign(&list(&mut opened.iter().map(|it| (&it.0, &it.1))))
+            consumer.incremental_assign(&list(opened.iter().map(|it| (&it.0, &it.1))))
         } else {
             // All that is ours is read on from where it was opened; records that come again are known.
-            consumer.assign(&list(&mut held.lanes.iter()))
+            let assigned = consumer.assign(&list(&lanes));
+            assigned.and_then(|()| self.forward_again(consumer, lanes.keys()))
         };
-        self.pulse.partitions.store(held.lanes.len() as u64, Ordering::Relaxed);
-        drop(held);
         if let Err(error) = result {
             self.events.tell(&Event::Client {
                 error: "partitions could not be assigned".to_owned(),
@@ -428,22 +431,24 @@ impl Member {
         Some(lane)
     }
 
-    /// A partition's position is not in the log. Deleted records are told of, and it is read on behind them; a log that ends
-    /// before the position is another one.
-    fn recover(&self, consumer: &BaseConsumer<Self>, at: &Partition, next: Option<i64>) {
+    /// A partition's position is not in the log. Deleted records are told of, and it is read on behind them, from the offset that
+    /// is given back; a log that ends before the position is another one.
+    ///
+    /// # Errors
+    ///
+    /// Nobody says where the log begins, and it has to be tried again.
+    fn recover(
+        &self,
+        consumer: &BaseConsumer<Self>,
+        at: &Partition,
+        next: Option<i64>,
+    ) -> KafkaResult<Option<i64>> {
         let Some(lane) = self.held().lanes.get(at).cloned() else {
-            return;
+            return Ok(None);
         };
         let (topic, partition) = (Arc::clone(&at.0), at.1);
         self.pulse.may_take(ANSWER);
-        let marks = match consumer.fetch_watermarks(&topic, partition, ANSWER) {
-            Ok(marks) => marks,
-            Err(error) => {
-                let error = error.to_string();
-                self.tell(&at.0, &Event::Unread { topic, partition, error });
-                return;
-            }
-        };
+        let marks = consumer.fetch_watermarks(&topic, partition, ANSWER)?;
         let next = next.unwrap_or(lane.position);
         if next > marks.1 {
             self.commits.forget(&[lane.number]);
@@ -458,7 +463,7 @@ impl Member {
                 _ = consumer.incremental_unassign(&offsets::listed([(&*topic, partition)]));
             }
             self.open(consumer, false);
-            return;
+            return Ok(None);
         }
         if next < marks.0 {
             let offsets = next..marks.0;
@@ -466,10 +471,50 @@ impl Member {
             let until = Some(marks.0);
             lane.inbox.read(Read { lane: lane.number, messages: Vec::new(), until });
         }
-        let from = Offset::Offset(next.max(marks.0));
-        if let Err(error) = consumer.seek(&topic, partition, from, Duration::ZERO) {
-            self.tell(&at.0, &Event::Unread { topic, partition, error: error.to_string() });
+        let position = next.max(marks.0);
+        self.read_from(consumer, at, position)?;
+        Ok(Some(position))
+    }
+
+    /// Reads a partition from here. librdkafka gives up on one whose position is not in the log, and then takes no seek for it and
+    /// does not even say so: it has to be assigned anew.
+    fn read_from(
+        &self,
+        consumer: &BaseConsumer<Self>,
+        at: &Partition,
+        position: i64,
+    ) -> KafkaResult<()> {
+        let mut held = self.held();
+        if let Some(lane) = held.lanes.get_mut(at) {
+            lane.position = position;
         }
+        let lanes = held.lanes.clone();
+        drop(held);
+        if Self::is_incremental(consumer) {
+            let own = offsets::at_offsets([(&*at.0, at.1, position)]);
+            consumer.incremental_unassign(&own)?;
+            consumer.incremental_assign(&own)?;
+            self.forward_again(consumer, [at])
+        } else {
+            consumer.assign(&list(&lanes))?;
+            self.forward_again(consumer, lanes.keys())
+        }
+    }
+
+    /// Lets the messages of partitions that were assigned anew come to our queue again.
+    fn forward_again<'a>(
+        &self,
+        consumer: &BaseConsumer<Self>,
+        partitions: impl IntoIterator<Item = &'a Partition>,
+    ) -> KafkaResult<()> {
+        // Whoever answers this has stopped them, and has forgotten where messages should go.
+        drop(consumer.assignment()?);
+        if let Some(queue) = self.queue() {
+            for (topic, partition) in partitions {
+                queue.forward_again(topic, *partition);
+            }
+        }
+        Ok(())
     }
 
     fn revoke(&self, consumer: &BaseConsumer<Self>, partitions: &[Partition]) {
@@ -635,7 +680,15 @@ fn poll(consumer: &BaseConsumer<Member>, queue: &Queue, pulse: &Pulse) {
         queue.read(WAIT, &mut messages);
         router.route(member, messages.drain(..));
         for at in std::mem::take(&mut router.unreadable) {
-            member.recover(consumer, &at, router.next.get(&at).copied());
+            match member.recover(consumer, &at, router.next.get(&at).copied()) {
+                Ok(Some(next)) => _ = router.next.insert(at, next),
+                Ok(None) => {}
+                Err(error) => {
+                    let (topic, partition, error) = (Arc::clone(&at.0), at.1, error.to_string());
+                    member.tell(&at.0, &Event::Unread { topic, partition, error });
+                    router.again.push(at);
+                }
+            }
         }
         if passed_at.elapsed() >= PASS_EVERY {
             passed_at = Instant::now();
@@ -648,6 +701,7 @@ fn poll(consumer: &BaseConsumer<Member>, queue: &Queue, pulse: &Pulse) {
         }
         if opened_at.elapsed() >= OPEN_AGAIN {
             opened_at = Instant::now();
+            router.unreadable.append(&mut router.again);
             if !member.held().unopened.is_empty() {
                 member.open(consumer, false);
                 member.generation.fetch_add(1, Ordering::Relaxed);
@@ -706,8 +760,9 @@ struct Router {
     lanes: BTreeMap<(usize, i32), Option<Target>>,
     /// Behind the last record of each partition that was read.
     next: BTreeMap<Partition, i64>,
-    /// Partitions whose position is not there.
+    /// Partitions whose position is not there, and those of them that are looked at again later.
     unreadable: Vec<Partition>,
+    again: Vec<Partition>,
 }
 
 struct Target {

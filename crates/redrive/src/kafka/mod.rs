@@ -9,6 +9,7 @@ pub(crate) mod commit;
 pub(crate) mod ends;
 pub(crate) mod group;
 pub(crate) mod message;
+pub(crate) mod mock;
 pub(crate) mod offsets;
 pub(crate) mod publish;
 pub(crate) mod queue;

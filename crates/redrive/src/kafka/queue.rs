@@ -6,9 +6,11 @@
 
 #![expect(unsafe_code, reason = "the rdkafka crate has no queues to be read in batches")]
 
+use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rdkafka::bindings as sys;
@@ -22,6 +24,8 @@ pub(crate) struct Queue {
     client: *mut sys::rd_kafka_t,
     raw: NonNull<sys::rd_kafka_queue_t>,
     alive: Alive,
+    /// Partitions that are held back, by their topics.
+    held_back: Mutex<BTreeSet<(String, i32)>>,
 }
 
 // SAFETY: librdkafka's queues may be used from any thread.
@@ -39,7 +43,7 @@ impl Queue {
     pub(super) unsafe fn new(client: *mut sys::rd_kafka_t) -> Option<Self> {
         // SAFETY: the client is alive.
         let raw = NonNull::new(unsafe { sys::rd_kafka_queue_new(client) })?;
-        Some(Self { client, raw, alive: Box::leak(Box::default()) })
+        Some(Self { client, raw, alive: Box::leak(Box::default()), held_back: Mutex::default() })
     }
 
     /// How many messages are alive.
@@ -49,12 +53,29 @@ impl Queue {
 
     /// Lets a partition's messages come here. Must be done before it is assigned. What was held back comes now.
     pub(crate) fn forward(&self, topic: &str, partition: i32) {
+        let mut held_back = self.held_back();
+        held_back.remove(&(topic.to_owned(), partition));
         self.set_forward(topic, partition, self.raw.as_ptr());
     }
 
     /// Lets a partition's messages stay with it.
     pub(crate) fn hold_back(&self, topic: &str, partition: i32) {
+        let mut held_back = self.held_back();
+        held_back.insert((topic.to_owned(), partition));
         self.set_forward(topic, partition, ptr::null_mut());
+    }
+
+    /// Lets a partition's messages come here again that was assigned anew: librdkafka stops it first, and forgets then where
+    /// they should go. One that is held back stays so.
+    pub(super) fn forward_again(&self, topic: &str, partition: i32) {
+        let held_back = self.held_back();
+        if !held_back.contains(&(topic.to_owned(), partition)) {
+            self.set_forward(topic, partition, self.raw.as_ptr());
+        }
+    }
+
+    fn held_back(&self) -> MutexGuard<'_, BTreeSet<(String, i32)>> {
+        self.held_back.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn set_forward(&self, topic: &str, partition: i32, to: *mut sys::rd_kafka_queue_t) {

@@ -99,8 +99,13 @@ fn read(
         return Ok(());
     };
     let at = (&*request.topic, request.partition);
-    let assign =
-        |offset: i64| consumer.assign(&offsets::at_offsets([(at.0, at.1, offset)])).map_err(drop);
+    let assign = |offset: i64| {
+        consumer.assign(&offsets::at_offsets([(at.0, at.1, offset)])).map_err(drop)?;
+        // It may have been assigned before, and is stopped then first. Whoever answers this has done that.
+        consumer.assignment().map(drop).map_err(drop)?;
+        queue.forward_again(at.0, at.1);
+        Ok(())
+    };
     assign(first.start)?;
     let is_wanted = |offset: i64| ranges.iter().any(|it| it.contains(&offset));
     let until = Instant::now() + LIMIT;

@@ -13,6 +13,7 @@ use rdkafka::types::RDKafkaErrorCode;
 
 use super::plan::{Facts, Seen, Setting, Target, compared};
 use super::{Cluster, Made, MadeHow};
+use crate::embedded;
 use crate::kafka::client::{Properties, Told};
 
 /// How long brokers may take to answer.
@@ -57,6 +58,32 @@ impl Admin {
         Ok(())
     }
 
+    /// The topics, a broker, and nothing that needs an admin API.
+    pub(super) async fn look_without_settings(
+        &self,
+        wanted: &[Arc<str>],
+    ) -> Result<(Seen, Option<i32>), KafkaError> {
+        let names: BTreeSet<Arc<str>> = wanted.iter().cloned().collect();
+        self.ask(move |it| look(it, &names)).await
+    }
+
+    /// Where the logs of these partitions begin. Those that nobody tells are left out.
+    pub(super) async fn log_starts(&self, of: Vec<(Arc<str>, i32)>) -> Vec<((Arc<str>, i32), i64)> {
+        let asked = self.ask(move |client| {
+            let start = |at: &(Arc<str>, i32)| {
+                Some(client.inner().fetch_watermarks(&at.0, at.1, ANSWER).ok()?.0)
+            };
+            Ok(of.into_iter().filter_map(|at| start(&at).map(|it| (at, it))).collect())
+        });
+        asked.await.unwrap_or_default()
+    }
+
+    /// Whether it is an embedded broker, in this process or another: it has no admin API, and would not even answer.
+    async fn is_embedded(&self) -> bool {
+        let id = self.ask(|client| Ok(client.inner().fetch_cluster_id(ANSWER))).await;
+        id.ok().flatten().is_some_and(|it| embedded::is_embedded(&it))
+    }
+
     /// Whether a broker makes topics by itself. None if it does not say.
     async fn auto_creates(&self, broker: i32) -> Option<bool> {
         let resource = [ResourceSpecifier::Broker(broker)];
@@ -83,8 +110,10 @@ fn settings(described: ConfigResource) -> BTreeMap<String, Setting> {
 
 impl Cluster for Admin {
     async fn look(&self, wanted: &[Arc<str>]) -> Result<Seen, KafkaError> {
-        let names: BTreeSet<Arc<str>> = wanted.iter().cloned().collect();
-        let (mut seen, broker) = self.ask(move |it| look(it, &names)).await?;
+        let (mut seen, broker) = self.look_without_settings(wanted).await?;
+        if self.is_embedded().await {
+            return Ok(seen);
+        }
         self.add_settings(&mut seen.topics).await?;
         if let Some(broker) = broker {
             seen.auto_creates = self.auto_creates(broker).await;
@@ -124,6 +153,15 @@ impl Cluster for Admin {
         mut tell: impl FnMut(&Made) + Send,
     ) -> Vec<Made> {
         let mut all = Vec::new();
+        if !topics.is_empty() && self.is_embedded().await {
+            let why = "an embedded broker makes topics only by itself: start it with `redrive broker --topic NAME:PARTITIONS`, or with this config by `--config`";
+            for (topic, _) in topics {
+                let made = Made { topic: Arc::clone(topic), result: Err(why.to_owned()) };
+                tell(&made);
+                all.push(made);
+            }
+            return all;
+        }
         let options = options().operation_timeout(Some(ANSWER)).validate_only(is_trial);
         for topics in topics.chunks(AT_ONCE) {
             let new: Vec<_> = topics.iter().map(|(name, target)| new_topic(name, target)).collect();

@@ -6,6 +6,7 @@
 mod access;
 mod admin;
 mod counts;
+pub(crate) mod embedded;
 mod left;
 mod needed;
 mod plan;
@@ -26,6 +27,7 @@ use crate::kafka::client::{Properties, Told};
 pub use access::{Access, NeededTo, Resource};
 pub(crate) use admin::Admin;
 pub(crate) use counts::Counts;
+pub(crate) use embedded::Overflow;
 pub(crate) use left::left_behind;
 pub use needed::Purpose;
 pub(crate) use needed::{Needed, is_state_topic_ambiguous, needed, state_topic, state_topic_of};
@@ -194,7 +196,7 @@ impl Topics {
     /// Lets source topics that are missing be made, too, with so many partitions.
     #[must_use]
     pub fn with_created_sources(mut self, partitions: i32) -> Self {
-        self.job.source_partitions = Some(partitions);
+        self.job = self.job.with_created_sources(partitions);
         self
     }
 
@@ -232,7 +234,9 @@ impl Topics {
 pub(crate) fn properties_of(config: &Config) -> Result<Properties, RunError> {
     let Some(Kafka::Properties(properties)) = &config.kafka else {
         return Err(match config.kafka {
-            Some(_) => RunError::Unsupported("`kafka: embedded` is not there yet".to_owned()),
+            Some(_) => RunError::Unsupported(
+                "`kafka: embedded` has no brokers to ask: the embedded broker makes all topics when a consumer starts, and forgets them when it ends".to_owned(),
+            ),
             None => RunError::NoKafka,
         });
     };
@@ -264,6 +268,12 @@ pub(crate) struct Job<C> {
 impl<C: Cluster> Job<C> {
     pub(crate) fn new(cluster: C, needed: Vec<Needed>, bootstrap: String) -> Self {
         Self { cluster, needed, bootstrap, source_partitions: None }
+    }
+
+    /// Lets source topics that are missing be made, too, with so many partitions.
+    pub(crate) fn with_created_sources(mut self, partitions: i32) -> Self {
+        self.source_partitions = Some(partitions);
+        self
     }
 
     async fn plan(&self) -> Result<(Vec<Topic>, Seen), KafkaError> {
@@ -379,9 +389,10 @@ pub(crate) struct Prepared {
     pub(crate) seen: Seen,
 }
 
+/// Whether a source is missing that is for somebody else to make.
 fn has_no_source(topics: &[Topic]) -> bool {
-    let is_there = |it: &Topic| matches!(it.status, Status::Present { .. });
-    topics.iter().any(|it| it.purpose == Purpose::Source && !is_there(it))
+    let is_had = |it: &Topic| matches!(it.status, Status::Present { .. } | Status::Missing(_));
+    topics.iter().any(|it| it.purpose == Purpose::Source && !is_had(it))
 }
 
 /// Whether a consumer can run with topics that are like this.

@@ -205,7 +205,12 @@ fn missing(needed: &Needed, seen: &Seen, source_partitions: Option<i32>) -> Stat
                 let fix = "its partitions follow from its source topic";
                 return Status::Blocked(format!("{fix} {source}, which is not there"));
             }
-            None => sources.partitions.max(source_partitions.unwrap_or(1)).max(1),
+            None => {
+                let count = |it: &Arc<str>| {
+                    seen.topics.get(it).map_or(source_partitions.unwrap_or(1), |it| it.partitions)
+                };
+                needed.sources.iter().map(count).max().unwrap_or(1).max(1)
+            }
         },
     };
     let brokers = i32::try_from(seen.brokers).unwrap_or(i32::MAX).max(1);

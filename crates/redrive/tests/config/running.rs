@@ -335,3 +335,13 @@ fn all_problems_of_these_keys_are_told_at_once() {
         ]
     );
 }
+
+#[test]
+fn exactly_once_is_refused_on_the_embedded_broker() {
+    refused(
+        "kafka: embedded\nexactly_once: true\nflows: [{ topic: a }]",
+        "exactly_once @2:15",
+        &["the embedded broker's transactions do nothing", "set it to `false`"],
+    );
+    valid("kafka: embedded\nexactly_once: false\nflows: [{ topic: a }]");
+}
