@@ -79,7 +79,7 @@ Examples:
   redrive run -c orders.yaml
   redrive run -c orders.yaml --create-topics
   redrive run -c orders.yaml --embedded=9092
-        No Kafka at hand: on a broker within the process, which all clients of this machine can use.
+        On a broker within the process, which all clients on this machine can use.
   redrive run -c orders.yaml --role retry --flow orders
   RUST_LOG=redrive=debug redrive run -c orders.yaml
 
@@ -96,8 +96,8 @@ alone to standard output. SIGTERM and SIGINT end it.
 Examples:
   redrive broker --port 9092 --topic orders:6
   redrive broker --port 9092 --config orders.yaml
-        With all topics that the config needs; `redrive run -c orders.yaml` then runs on it where the
-        config has `bootstrap.servers: 127.0.0.1:9092`.
+        With all topics that the config needs. What has `bootstrap.servers: 127.0.0.1:9092` in
+        its `kafka` then runs on it.
   redrive run -c orders.yaml --embedded
         A broker and a run in one process.
 

@@ -229,16 +229,16 @@ impl Scenario {
 
     /// Why it cannot be tried on the embedded broker, if that is so.
     pub fn not_embedded(&self) -> Option<&'static str> {
-        if self.kafka.contains("exactly_once") {
-            Some("its transactions hide nothing that was aborted, and fence nobody")
-        } else if self.kafka == EAGER {
-            // Nothing is lost, but much runs twice.
-            Some(
-                "it refuses commits while a group changes, which is when eager members give back all that they have",
-            )
-        } else {
-            None
-        }
+        let is_transactional = self.kafka.contains("exactly_once");
+        is_transactional
+            .then_some("its transactions hide nothing that was aborted, and fence nobody")
+    }
+
+    /// Whether the broker takes commits while members come and go. The embedded one refuses them to the classic protocol until a
+    /// group is whole again, so that what a member did last, or an eager one has to give back, runs again.
+    pub fn commits_while_it_changes(&self, broker: &Broker) -> bool {
+        let is_new = self.kafka.contains("group.protocol: consumer");
+        broker.embedded.is_none() || is_new || self.treatment == Treatment::Peace
     }
 
     /// Tries it, with members that are this program. `progress` is told how many records have ended.

@@ -49,10 +49,7 @@ impl Drop for Door {
         if let Some(thread) = self.thread.take() {
             _ = thread.join();
         }
-        for (_, one, other) in self.inside.open().drain(..) {
-            _ = one.shutdown(Shutdown::Both);
-            _ = other.shutdown(Shutdown::Both);
-        }
+        self.inside.open().drain(..).for_each(|it| shut(&it));
     }
 }
 
@@ -67,36 +64,59 @@ impl Inside {
             if self.is_closed.load(Ordering::Acquire) {
                 return;
             }
+            let inside = Arc::clone(self);
+            // The broker takes few connections at once, and one that waits for it must not hold up the others.
+            let started =
+                taken.and_then(|(client, _)| spawn(move || _ = inside.join(number, client, to)));
             // One that cannot be passed on is closed, and its client tries again.
-            if taken.and_then(|(client, _)| self.join(number, client, to)).is_err() {
+            if started.is_err() {
                 thread::sleep(AFTER_FAILURE);
             }
         }
     }
 
-    /// Joins a client and the broker, with a thread for each direction.
+    /// Joins a client and the broker until one of them goes, with a thread for each direction.
     fn join(self: &Arc<Self>, number: u64, client: TcpStream, to: SocketAddr) -> io::Result<()> {
         let broker = TcpStream::connect(to)?;
         client.set_nodelay(true)?;
         broker.set_nodelay(true)?;
-        let ends = [
-            (client.try_clone()?, broker.try_clone()?),
-            (broker.try_clone()?, client.try_clone()?),
-        ];
+        let there = (client.try_clone()?, broker.try_clone()?);
+        let back = (broker.try_clone()?, client.try_clone()?);
         self.open().push((number, client, broker));
-        for (mut from, mut to) in ends {
-            let inside = Arc::clone(self);
-            let pass = move || {
-                _ = io::copy(&mut from, &mut to);
-                // Kafka's connections end as a whole.
-                _ = from.shutdown(Shutdown::Both);
-                _ = to.shutdown(Shutdown::Both);
-                inside.open().retain(|it| it.0 != number);
-            };
-            thread::Builder::new().name("redrive-pass".to_owned()).spawn(pass)?;
+        // It may have been closed just before.
+        if self.is_closed.load(Ordering::Acquire) {
+            self.close(number);
         }
+        let inside = Arc::clone(self);
+        if spawn(move || inside.pass(number, back)).is_err() {
+            self.close(number);
+        }
+        self.pass(number, there);
         Ok(())
     }
+
+    /// Passes on what comes. Kafka's connections end as a whole.
+    fn pass(&self, number: u64, (mut from, mut to): (TcpStream, TcpStream)) {
+        _ = io::copy(&mut from, &mut to);
+        self.close(number);
+    }
+
+    fn close(&self, number: u64) {
+        let mut open = self.open();
+        for it in open.iter().filter(|it| it.0 == number) {
+            shut(it);
+        }
+        open.retain(|it| it.0 != number);
+    }
+}
+
+fn shut((_, one, other): &(u64, TcpStream, TcpStream)) {
+    _ = one.shutdown(Shutdown::Both);
+    _ = other.shutdown(Shutdown::Both);
+}
+
+fn spawn(run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    thread::Builder::new().name("redrive-door".to_owned()).spawn(run).map(drop)
 }
 
 #[cfg(test)]
