@@ -1,6 +1,7 @@
 //! What is ordered, and what the service will say to each order: all of it drawn from a seed.
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::dice::Dice;
 
@@ -44,6 +45,9 @@ const ITEMS: [&str; 16] = [
     "sextant",
     "slide rule",
 ];
+
+/// The longest `Retry-After`, at any speed.
+pub(crate) const LONGEST_TOLD: Duration = Duration::from_secs(2);
 
 /// Of those that fail once, these are the ways to do so; how often each is listed is how often it is drawn.
 const TROUBLES: [Answer; 16] = [
@@ -254,6 +258,15 @@ mod tests {
             let last = orders.answer(number, 3);
             assert!(matches!(last, Answer::Done | Answer::Poison | Answer::Cancelled));
         }
+    }
+
+    #[test]
+    fn no_retry_after_is_longer_than_the_screen_is_wide() {
+        let told = TROUBLES.iter().filter_map(|it| match it {
+            Answer::Busy { seconds } => Some(Duration::from_secs((*seconds).into())),
+            _ => None,
+        });
+        assert_eq!(told.max(), Some(LONGEST_TOLD));
     }
 
     #[test]

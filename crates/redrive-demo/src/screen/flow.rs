@@ -7,6 +7,7 @@ use ratatui::style::{Modifier, Style};
 use super::pen::Pen;
 use super::{BAD, BOLD, DIM, GONE, GOOD, tier};
 use crate::board::{Board, Way, seconds};
+use crate::orders;
 
 /// How many rows there are beside the charts.
 pub(crate) const AROUND: u16 = 6;
@@ -40,7 +41,8 @@ impl Columns {
 pub(crate) fn draw(board: &Board, now: i64, height: u16, pen: &mut Pen<'_>) {
     let columns = Columns::of(pen.width());
     top(board, now, &columns, pen);
-    let within = board.scene.tiers.iter().map(|it| it.1).max().unwrap_or_default();
+    let longest = board.scene.tiers.iter().map(|it| it.1).max().unwrap_or_default();
+    let within = longest.max(orders::LONGEST_TOLD);
     axis(&columns, within, pen);
     let tiers = board.scene.tiers.len();
     let due: Vec<_> =
