@@ -232,13 +232,19 @@ impl Scenario {
         if self.kafka.contains("exactly_once") {
             Some("its transactions hide nothing that was aborted, and fence nobody")
         } else if self.kafka == EAGER {
-            // Nothing is lost, but much runs twice.
             Some(
-                "it refuses commits while a group changes, which is when eager members give back all that they have",
+                "it takes no commits while a group changes, when eager members give back all they have: nothing is lost, but most of it runs twice, which takes a minute",
             )
         } else {
             None
         }
+    }
+
+    /// Whether the broker takes commits while members come and go. The embedded one refuses them to the classic protocol until a
+    /// group is whole again, so that what a member did last may run again.
+    pub fn commits_while_it_changes(&self, broker: &Broker) -> bool {
+        let is_new = self.kafka.contains("group.protocol: consumer");
+        broker.embedded.is_none() || is_new || self.treatment == Treatment::Peace
     }
 
     /// Tries it, with members that are this program. `progress` is told how many records have ended.
