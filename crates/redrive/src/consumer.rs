@@ -281,7 +281,9 @@ impl Consumer {
         }
         let admin = Admin::new(&properties, told.clone())?;
         let facts = self.look_at_topics(&admin, needed.clone()).await?;
-        let overflow = self.broker.as_ref().map(|_| {
+        let overflow = self.broker.as_ref().map(|broker| {
+            // Not before its topics are there: a client that asks for one makes it with other partitions.
+            self.events.tell(&Event::Embedded { address: broker.bootstrap().into() });
             let count = |topic: &str| facts.get(topic).map_or(0, |it| it.partitions);
             Overflow::new(admin.clone(), self.events.clone(), &needed, count)
         });
@@ -319,7 +321,6 @@ impl Consumer {
             Some(broker) => broker,
             None => Arc::new(Broker::start()?),
         };
-        self.events.tell(&Event::Embedded { address: broker.bootstrap().into() });
         self.broker = Some(broker);
         Ok(())
     }

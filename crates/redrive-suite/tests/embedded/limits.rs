@@ -33,7 +33,8 @@ async fn what_a_source_topic_drops_before_it_was_read_is_told() -> Result<()> {
     let trial = Trial::on(Broker::embedded()?, "overflow", 1).await?;
     let (runs, gate) = (Runs::default(), Arc::new(Semaphore::new(0)));
     let (noted, waits) = (runs.clone(), Arc::clone(&gate));
-    let flow = FlowConfig::new(trial.flow()).with_concurrency(1);
+    let mut flow = FlowConfig::new(trial.flow()).with_concurrency(1);
+    flow.payload_budget = 1_000_000;
     let member = trial
         .start(flow, move |record: Record, context: Context| {
             let (noted, waits) = (noted.clone(), Arc::clone(&waits));
@@ -44,7 +45,7 @@ async fn what_a_source_topic_drops_before_it_was_read_is_told() -> Result<()> {
             }
         })
         .await?;
-    // It stops reading when it has 16 MiB, and the broker has long dropped what comes next.
+    // It stops reading when it has some 20 MB, and the broker has long dropped what comes next.
     trial.broker.send(&trial.topic, &large(0..600))?;
     gate.add_permits(100_000);
     let last = large(600..601);

@@ -8,7 +8,6 @@ scenarios! {
     mixed_delays: "mixed-delays",
     tiers: "tiers",
     rolling_restart: "rolling-restart",
-    rolling_restart_eager: "rolling-restart-eager",
     rolling_restart_848: "rolling-restart-848",
     rebalances: "rebalances",
     rebalances_848: "rebalances-848",

@@ -7,8 +7,9 @@
 
 mod door;
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
@@ -89,6 +90,8 @@ pub(crate) fn is_embedded(cluster: &str) -> bool {
 /// ```
 pub struct Broker {
     address: String,
+    /// Topics with their partitions, but for those that clients have made by asking for them.
+    topics: Mutex<BTreeMap<String, i32>>,
     /// Declared first, since it ends first.
     _door: Option<Door>,
     mock: Mock,
@@ -111,7 +114,8 @@ impl Broker {
         TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
             .map_err(|it| BrokerError::Start(it.to_string()))?;
         let mock = Mock::start().map_err(|it| BrokerError::Start(it.to_string()))?;
-        Ok(Self { address: mock.bootstrap().to_owned(), _door: None, mock })
+        let address = mock.bootstrap().to_owned();
+        Ok(Self { address, topics: Mutex::default(), _door: None, mock })
     }
 
     /// Starts a broker on this port of the loopback address; 0 stands for a free one.
@@ -159,7 +163,14 @@ impl Broker {
                 BrokerError::AlreadyThere(topic())
             }
             error => BrokerError::Refused { topic: topic(), reason: error.to_string() },
-        })
+        })?;
+        self.topics().insert(topic(), partitions);
+        Ok(())
+    }
+
+    /// The topics that are known, with their partitions.
+    pub(crate) fn topics(&self) -> MutexGuard<'_, BTreeMap<String, i32>> {
+        self.topics.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn properties(&self) -> Properties {

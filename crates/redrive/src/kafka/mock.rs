@@ -9,6 +9,8 @@
 
 use std::ffi::{CStr, CString};
 use std::ptr::NonNull;
+use std::thread;
+use std::time::Duration;
 
 use rdkafka::ClientConfig;
 use rdkafka::bindings as sys;
@@ -22,6 +24,9 @@ const BROKERS: i32 = 1;
 /// How often members of the newer protocol report, and after how long without that they are gone, in milliseconds.
 const HEARTBEAT: i32 = 200;
 const SESSION: i32 = 6000;
+/// How long it is left alone after it was told something: it forgets that it was woken if it is told something else right after
+/// its answer, and then sleeps for up to a second.
+const BETWEEN: Duration = Duration::from_millis(1);
 /// They are counted from here.
 const FIRST: i32 = 1;
 
@@ -81,6 +86,7 @@ impl Mock {
         let made = unsafe {
             sys::rd_kafka_mock_topic_create(self.raw.as_ptr(), name.as_ptr(), partitions, BROKERS)
         };
+        thread::sleep(BETWEEN);
         match RDKafkaErrorCode::from(made) {
             RDKafkaErrorCode::NoError => Ok(()),
             code => Err(KafkaError::MockCluster(code)),

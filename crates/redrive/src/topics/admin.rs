@@ -58,15 +58,6 @@ impl Admin {
         Ok(())
     }
 
-    /// The topics, a broker, and nothing that needs an admin API.
-    pub(super) async fn look_without_settings(
-        &self,
-        wanted: &[Arc<str>],
-    ) -> Result<(Seen, Option<i32>), KafkaError> {
-        let names: BTreeSet<Arc<str>> = wanted.iter().cloned().collect();
-        self.ask(move |it| look(it, &names)).await
-    }
-
     /// Where the logs of these partitions begin. Those that nobody tells are left out.
     pub(super) async fn log_starts(&self, of: Vec<(Arc<str>, i32)>) -> Vec<((Arc<str>, i32), i64)> {
         let asked = self.ask(move |client| {
@@ -110,7 +101,8 @@ fn settings(described: ConfigResource) -> BTreeMap<String, Setting> {
 
 impl Cluster for Admin {
     async fn look(&self, wanted: &[Arc<str>]) -> Result<Seen, KafkaError> {
-        let (mut seen, broker) = self.look_without_settings(wanted).await?;
+        let names: BTreeSet<Arc<str>> = wanted.iter().cloned().collect();
+        let (mut seen, broker) = self.ask(move |it| look(it, &names)).await?;
         if self.is_embedded().await {
             return Ok(seen);
         }

@@ -1,4 +1,4 @@
-//! The embedded broker's topics: looked at like any other's, and made without an admin API, which it does not have.
+//! The embedded broker's topics, made without an admin API, which it does not have.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rdkafka::error::KafkaError;
 
-use super::plan::{Seen, Target};
+use super::plan::{Facts, Seen, Target, compared};
 use super::{
     Admin, Cluster, Job, Made, MadeHow, Needed, Prepared, Purpose, needed, state_topic_of,
 };
@@ -16,8 +16,9 @@ use crate::embedded::{Broker, BrokerError, SOURCE_PARTITIONS};
 use crate::event::{Event, Events};
 use crate::kafka::client::Told;
 
-/// How often it is looked whether dead letters were dropped.
+/// How often it is looked whether dead letters were dropped, and how much less often for each partition that they may be in.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+const LOOK_LATER: Duration = Duration::from_millis(10);
 
 /// A broker within this process.
 struct Embedded {
@@ -25,13 +26,37 @@ struct Embedded {
     broker: Arc<Broker>,
 }
 
+impl Embedded {
+    /// Makes a topic. One that is there was made by a client that asked for it, with as many partitions as the broker likes.
+    async fn make_one(&self, topic: &Arc<str>, partitions: i32) -> Result<MadeHow, String> {
+        match self.broker.make_topic(topic, partitions) {
+            Ok(()) => Ok(MadeHow::Made),
+            Err(BrokerError::AlreadyThere(_)) => {
+                let found = self.admin.partitions(std::slice::from_ref(topic)).await;
+                let found = found.map_err(|it| it.to_string())?;
+                let count = found.get(topic).copied().unwrap_or(partitions);
+                self.broker.topics().insert(topic.to_string(), count);
+                Ok(MadeHow::WasThere)
+            }
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+/// The broker knows its topics, and need not be asked about each of them over the wire.
 impl Cluster for Embedded {
     async fn look(&self, wanted: &[Arc<str>]) -> Result<Seen, KafkaError> {
-        self.admin.look_without_settings(wanted).await.map(|it| it.0)
+        let topics = self.partitions(wanted).await?.into_iter();
+        let facts = |partitions| Facts { partitions, replication: 1, settings: None };
+        let names = self.broker.topics().keys().map(|it| (compared(it), it.clone())).collect();
+        let topics = topics.map(|(topic, partitions)| (topic, facts(partitions))).collect();
+        Ok(Seen { brokers: 1, topics, names, ..Seen::default() })
     }
 
     async fn partitions(&self, wanted: &[Arc<str>]) -> Result<BTreeMap<Arc<str>, i32>, KafkaError> {
-        self.admin.partitions(wanted).await
+        let known = self.broker.topics();
+        let count = |it: &Arc<str>| Some((Arc::clone(it), *known.get(&**it)?));
+        Ok(wanted.iter().filter_map(count).collect())
     }
 
     async fn make(
@@ -40,22 +65,18 @@ impl Cluster for Embedded {
         is_trial: bool,
         mut tell: impl FnMut(&Made) + Send,
     ) -> Vec<Made> {
-        let mut make = |topic: &Arc<str>, partitions| {
+        let mut all = Vec::new();
+        for (topic, target) in topics {
             let result = if is_trial {
                 Ok(MadeHow::WouldBeMade)
             } else {
-                match self.broker.make_topic(topic, partitions) {
-                    Ok(()) => Ok(MadeHow::Made),
-                    // A client that asks for a topic makes it, too.
-                    Err(BrokerError::AlreadyThere(_)) => Ok(MadeHow::WasThere),
-                    Err(error) => Err(error.to_string()),
-                }
+                self.make_one(topic, target.partitions).await
             };
             let made = Made { topic: Arc::clone(topic), result };
             tell(&made);
-            made
-        };
-        topics.iter().map(|(topic, target)| make(topic, target.partitions)).collect()
+            all.push(made);
+        }
+        all
     }
 }
 
@@ -90,6 +111,7 @@ pub(crate) struct Overflow {
     /// Where logs began when that was told last.
     told: BTreeMap<(Arc<str>, i32), i64>,
     looked_at: Instant,
+    look_every: Duration,
 }
 
 impl Overflow {
@@ -102,13 +124,22 @@ impl Overflow {
         let is_dead_letter = |it: &&Needed| it.purpose == Purpose::DeadLetter;
         let topics: BTreeSet<_> =
             needed.iter().filter(is_dead_letter).map(|it| Arc::clone(&it.topic)).collect();
-        let topics = topics.into_iter().map(|it| (Arc::clone(&it), partitions(&it))).collect();
-        Self { admin, events, topics, told: BTreeMap::new(), looked_at: Instant::now() }
+        let topics: BTreeMap<_, _> =
+            topics.into_iter().map(|it| (Arc::clone(&it), partitions(&it))).collect();
+        let count = u32::try_from(topics.values().sum::<i32>()).unwrap_or(0);
+        Self {
+            admin,
+            events,
+            topics,
+            told: BTreeMap::new(),
+            looked_at: Instant::now(),
+            look_every: LOOK_EVERY + LOOK_LATER * count,
+        }
     }
 
     /// Looks, if it is time to.
     pub(crate) async fn look(&mut self) {
-        if self.looked_at.elapsed() < LOOK_EVERY {
+        if self.looked_at.elapsed() < self.look_every {
             return;
         }
         let all = self.topics.iter().flat_map(|(topic, count)| {
