@@ -2,10 +2,12 @@
 
 use std::io;
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// Pauses after a connection that could not be taken, such as for want of files.
 const AFTER_FAILURE: Duration = Duration::from_millis(50);
@@ -54,8 +56,8 @@ impl Drop for Door {
 }
 
 impl Inside {
-    fn open(&self) -> std::sync::MutexGuard<'_, Vec<(u64, TcpStream, TcpStream)>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    fn open(&self) -> MutexGuard<'_, Vec<(u64, TcpStream, TcpStream)>> {
+        self.open.lock()
     }
 
     fn listen(self: &Arc<Self>, listener: &TcpListener, to: SocketAddr) {

@@ -9,8 +9,9 @@ mod door;
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
 use crate::RunError;
@@ -170,7 +171,7 @@ impl Broker {
 
     /// The topics that are known, with their partitions.
     pub(crate) fn topics(&self) -> MutexGuard<'_, BTreeMap<String, i32>> {
-        self.topics.lock().unwrap_or_else(PoisonError::into_inner)
+        self.topics.lock()
     }
 
     pub(crate) fn properties(&self) -> Properties {

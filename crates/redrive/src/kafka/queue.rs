@@ -10,9 +10,9 @@ use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use rdkafka::bindings as sys;
 
 use super::message::{Alive, Message};
@@ -75,7 +75,7 @@ impl Queue {
     }
 
     fn held_back(&self) -> MutexGuard<'_, BTreeSet<(String, i32)>> {
-        self.held_back.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held_back.lock()
     }
 
     fn set_forward(&self, topic: &str, partition: i32, to: *mut sys::rd_kafka_queue_t) {
