@@ -676,19 +676,11 @@ fn poll(consumer: &BaseConsumer<Member>, queue: &Queue, pulse: &Pulse) {
     let mut is_leaving = None;
     loop {
         pulse.beat();
-        serve(consumer);
-        queue.read(WAIT, &mut messages);
-        router.route(member, messages.drain(..));
-        for at in std::mem::take(&mut router.unreadable) {
-            match member.recover(consumer, &at, router.next.get(&at).copied()) {
-                Ok(Some(next)) => _ = router.next.insert(at, next),
-                Ok(None) => {}
-                Err(error) => {
-                    let (topic, partition, error) = (Arc::clone(&at.0), at.1, error.to_string());
-                    member.tell(&at.0, &Event::Unread { topic, partition, error });
-                    router.again.push(at);
-                }
-            }
+        let stray = serve(consumer);
+        // What comes behind records that have strayed is not read before them.
+        if !router.recover(member, consumer, stray) {
+            queue.read(WAIT, &mut messages);
+            router.route(member, messages.drain(..));
         }
         if passed_at.elapsed() >= PASS_EVERY {
             passed_at = Instant::now();
@@ -733,23 +725,34 @@ fn poll(consumer: &BaseConsumer<Member>, queue: &Queue, pulse: &Pulse) {
     }
 }
 
-/// Lets librdkafka call back, and tells of errors.
-fn serve(consumer: &BaseConsumer<Member>) {
+/// Lets librdkafka call back, and tells of errors. Gives the first record of each partition that came here and not to our
+/// queue: between the moment when a partition was assigned anew and the moment when it was forwarded again, some may.
+fn serve(consumer: &BaseConsumer<Member>) -> BTreeMap<Partition, i64> {
+    let member = consumer.context();
+    let mut stray = BTreeMap::new();
     while let Some(result) = consumer.poll(Duration::ZERO) {
-        if let Err(error) = result {
-            let member = consumer.context();
-            if let KafkaError::MessageConsumptionFatal(code) = &error {
-                member.pulse.is_cast_out.store(true, Ordering::Relaxed);
-                let group = &member.plan.group;
-                _ = member.pulse.fatal.set(format!("the member of {group} cannot go on: {code}"));
+        let error = match result {
+            Ok(message) => {
+                use rdkafka::Message as _;
+                if let Some(subscribed) = member.subscribed(message.topic()) {
+                    let at = (Arc::clone(&subscribed.topic), message.partition());
+                    stray.entry(at).or_insert(message.offset());
+                }
+                continue;
             }
-            let error = Event::Client {
-                error: "the consumer has trouble".to_owned(),
-                reason: error.to_string(),
-            };
-            member.events.tell(&error);
+            Err(error) => error,
+        };
+        if let KafkaError::MessageConsumptionFatal(code) = &error {
+            member.pulse.is_cast_out.store(true, Ordering::Relaxed);
+            let group = &member.plan.group;
+            _ = member.pulse.fatal.set(format!("the member of {group} cannot go on: {code}"));
         }
+        member.events.tell(&Event::Client {
+            error: "the consumer has trouble".to_owned(),
+            reason: error.to_string(),
+        });
     }
+    stray
 }
 
 /// Brings messages to their engines.
@@ -761,8 +764,8 @@ struct Router {
     /// Behind the last record of each partition that was read.
     next: BTreeMap<Partition, i64>,
     /// Partitions whose position is not there, and those of them that are looked at again later.
-    unreadable: Vec<Partition>,
-    again: Vec<Partition>,
+    unreadable: BTreeSet<Partition>,
+    again: BTreeSet<Partition>,
 }
 
 struct Target {
@@ -772,6 +775,31 @@ struct Target {
 }
 
 impl Router {
+    /// Lets partitions be read on that cannot be read, and again from records that have strayed. Says whether there were any.
+    fn recover(
+        &mut self,
+        member: &Member,
+        consumer: &BaseConsumer<Member>,
+        stray: BTreeMap<Partition, i64>,
+    ) -> bool {
+        self.unreadable.extend(stray.keys().cloned());
+        self.next.extend(stray);
+        let unreadable = std::mem::take(&mut self.unreadable);
+        let is_any = !unreadable.is_empty();
+        for at in unreadable {
+            match member.recover(consumer, &at, self.next.get(&at).copied()) {
+                Ok(Some(next)) => _ = self.next.insert(at, next),
+                Ok(None) => {}
+                Err(error) => {
+                    let (topic, partition, error) = (Arc::clone(&at.0), at.1, error.to_string());
+                    member.tell(&at.0, &Event::Unread { topic, partition, error });
+                    self.again.insert(at);
+                }
+            }
+        }
+        is_any
+    }
+
     fn route(&mut self, member: &Member, messages: impl Iterator<Item = Message>) {
         let generation = member.generation.load(Ordering::Relaxed);
         if self.generation != generation {
@@ -779,6 +807,7 @@ impl Router {
             self.lanes.clear();
             let held = member.held();
             self.next.retain(|at, _| held.lanes.contains_key(at));
+            self.again.retain(|at| held.lanes.contains_key(at));
         }
         let mut batch: Vec<Message> = Vec::new();
         let mut batch_at = (0, 0);
@@ -806,12 +835,16 @@ impl Router {
         let Some(target) = target else {
             return;
         };
+        // It is read again from where that went wrong.
+        if self.again.contains(&target.at) {
+            return;
+        }
         use RDKafkaErrorCode as Code;
         let is_unreadable = |it: &Message| {
             matches!(it.error(), Some(Code::AutoOffsetReset | Code::OffsetOutOfRange))
         };
         if messages.iter().any(is_unreadable) {
-            self.unreadable.push(target.at.clone());
+            self.unreadable.insert(target.at.clone());
         }
         if let Some(last) = messages.iter().rfind(|it| it.error().is_none()) {
             self.next.insert(target.at.clone(), last.offset() + 1);
@@ -836,7 +869,8 @@ impl Router {
             let Some(lane) = held.lanes.get(&at) else {
                 continue;
             };
-            if self.next.get(&at).copied().unwrap_or(lane.position) < position {
+            let next = self.next.get(&at).copied().unwrap_or(lane.position);
+            if next < position && !self.again.contains(&at) {
                 let until = Some(position);
                 lane.inbox.read(Read { lane: lane.number, messages: Vec::new(), until });
                 self.next.insert(at, position);
