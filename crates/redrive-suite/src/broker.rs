@@ -287,10 +287,24 @@ impl Broker {
     pub async fn set(&self, topic: &str, settings: &[(&str, &str)]) -> Result<()> {
         let change = AlterConfig::new(ResourceSpecifier::Topic(topic));
         let change = settings.iter().fold(change, |change, (key, value)| change.set(key, value));
-        for result in self.admin()?.alter_configs([&change], &AdminOptions::new()).await? {
+        let admin = self.admin()?;
+        for result in admin.alter_configs([&change], &AdminOptions::new()).await? {
             result.map_err(|(_, code)| anyhow::anyhow!("{topic}: {code}"))?;
         }
-        Ok(())
+        // The broker learns of it a moment after the controller has taken it.
+        let asked = [ResourceSpecifier::Topic(topic)];
+        loop {
+            let described = admin.describe_configs(&asked, &AdminOptions::new()).await?;
+            let described = described.into_iter().flatten().next();
+            let has = |key: &str, value: &str| {
+                let entry = described.as_ref().and_then(|it| it.get(key));
+                entry.and_then(|it| it.value.as_deref()) == Some(value)
+            };
+            if settings.iter().all(|(key, value)| has(key, value)) {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 
     /// Deletes the records of a partition below an offset.
