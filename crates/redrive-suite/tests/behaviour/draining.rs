@@ -11,7 +11,7 @@ use super::{fixed, single};
 async fn records_of_a_retry_topic_that_is_draining_are_finished() -> Result<()> {
     let trial = Trial::new("draining", 2).await?;
     let old = format!("{}.old", trial.topic);
-    // Long enough for the first consumer to end.
+    // Long enough for the first consumer to be told that it is to take no more.
     let policy = Policy::default().with_delayed(Delayed::attempts(3).with_backoff(fixed(5000)));
     let before =
         trial.flow().with_strategy(Strategy::Single(Tier::endless(&*old))).with_default(policy);
@@ -20,6 +20,7 @@ async fn records_of_a_retry_topic_that_is_draining_are_finished() -> Result<()> 
         .await?;
     trial.produce(["a", "b", "c"])?;
     trial.records(&old, 3).await?;
+    assert!(member.handle.pause(&trial.topic));
     member.stop().await?;
     let runs = Runs::default();
     let noted = runs.clone();
