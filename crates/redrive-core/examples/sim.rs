@@ -6,6 +6,8 @@
 
 #![expect(clippy::disallowed_methods, reason = "a progress bar looks at the clock")]
 
+#[path = "../tests/sim/book.rs"]
+mod book;
 #[path = "../tests/sim/cluster.rs"]
 mod cluster;
 #[path = "../tests/sim/ledger.rs"]

@@ -39,12 +39,32 @@ pub enum Mutation {
     KeepAborted,
     /// A transaction ends with a commit that was built before its hops.
     CommitWithoutHops,
+    /// Copies that a deposed owner published too late count.
+    IgnoreEpochs,
+    /// Copies of earlier owners are void wherever they are.
+    IgnoreEnds,
+    /// Of two copies the one that was read first counts.
+    IgnoreHops,
+    /// Copies in a tier do not wait for the source to be read past their origin.
+    IgnoreSource,
+    /// A marker is written with the dead letter, not before it.
+    MarkLate,
+    /// A head that was not dead-lettered after all runs before its marker is deleted.
+    UnmarkLate,
+    /// Markers that are void are not deleted.
+    KeepVoidMarkers,
+    /// An entity is opened before everything is read that an operator sent back.
+    OpenAtOnce,
+    /// Entities of which something is folded away are taken for free.
+    IgnoreFilters,
+    /// Records run before everything pending was read.
+    SkipRebuild,
 }
 
 #[cfg(feature = "mutations")]
 impl Mutation {
     /// All of them.
-    pub const ALL: [Mutation; 17] = [
+    pub const ALL: [Mutation; 27] = [
         Mutation::SettleBeforePublished,
         Mutation::RunEarly,
         Mutation::ForgetRunning,
@@ -62,6 +82,16 @@ impl Mutation {
         Mutation::TrustOldTickets,
         Mutation::KeepAborted,
         Mutation::CommitWithoutHops,
+        Mutation::IgnoreEpochs,
+        Mutation::IgnoreEnds,
+        Mutation::IgnoreHops,
+        Mutation::IgnoreSource,
+        Mutation::MarkLate,
+        Mutation::UnmarkLate,
+        Mutation::KeepVoidMarkers,
+        Mutation::OpenAtOnce,
+        Mutation::IgnoreFilters,
+        Mutation::SkipRebuild,
     ];
 }
 

@@ -21,8 +21,16 @@
 
 mod breaker;
 mod by_offset;
+mod closed;
 mod driving;
+mod entities;
+mod entity;
+mod epochs;
+mod filter;
+mod folds;
 mod near;
+mod ordered;
+mod parking;
 mod ready;
 mod slots;
 mod waiting;
@@ -32,7 +40,11 @@ use std::ops::Range;
 use std::time::Duration;
 
 pub use breaker::{Breaker, Counted};
+pub use closed::Marker;
 pub use driving::Census;
+pub use entities::Part;
+pub use entity::{EntityId, Identity, Rank, Ranked};
+pub use ordered::{OnDeadLetter, OrderedAction, OrderedCensus, OrderedConfig, OrderedLane, Routed};
 pub use slots::{Class, Slots};
 
 use crate::mutation::{self, Mutation};
@@ -42,6 +54,7 @@ use crate::verdict::{InPlace, Reason};
 use breaker::Ran;
 use by_offset::ByOffset;
 use near::Near;
+use parking::{Ended, Parked};
 use ready::Ready;
 use waiting::Waiting;
 
@@ -75,6 +88,10 @@ pub enum Fate {
     DeadLetter(Reason),
     /// Nothing: it is another group's.
     Settle,
+    /// To be published unrun to the first retry topic, behind others of its entity.
+    Follow,
+    /// To be published unrun to the tail of its own topic, before retention deletes it.
+    Reappend,
 }
 
 impl<P> Item<P> {
@@ -106,6 +123,8 @@ pub enum Order {
     None,
     /// One record after the other; one that is retried over a topic loses its place.
     Partition,
+    /// The records of one entity, one after the other: the lane is a part of an [`OrderedLane`].
+    Entity,
 }
 
 /// How a lane is set up.
@@ -183,6 +202,8 @@ pub enum Hop<H> {
     Relay,
     /// The tail of its own topic, unchanged, before retention deletes it.
     Reappend,
+    /// The first retry topic, unrun and due at once, since others of its entity come before it.
+    Follow,
 }
 
 /// What is to be done.
@@ -292,6 +313,12 @@ pub struct Lane<P, H> {
     is_paused: bool,
     wanted: usize,
     actions: VecDeque<Action<P, H>>,
+    /// Records of an ordered lane whose turn has not come.
+    parked: Parked<P>,
+    /// What an ordered lane has folded away: the first that is to be woken, and the lowest offset.
+    folded: Option<(waiting::Key, i64)>,
+    /// What is over, for an ordered lane.
+    ends: Option<Vec<Ended<P, H>>>,
 }
 
 #[derive(Debug)]
@@ -346,6 +373,8 @@ struct Committing {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
+    /// An ordered lane reads what is pending before anything runs.
+    Rebuilding,
     Open,
     Halted,
     /// Until then, what is under way may end.
@@ -421,6 +450,9 @@ impl<P: Clone, H: Clone> Lane<P, H> {
             is_paused: false,
             wanted: 0,
             actions,
+            parked: Parked::new(),
+            folded: None,
+            ends: None,
             config,
         })
     }
@@ -432,18 +464,23 @@ impl<P: Clone, H: Clone> Lane<P, H> {
 
     /// The offset below which everything is settled.
     pub fn commit_point(&self) -> i64 {
-        self.waiting.floor().into_iter().fold(self.progress.commit_point(), i64::min)
+        self.floor().into_iter().fold(self.progress.commit_point(), i64::min)
+    }
+
+    /// The lowest offset that may be folded away.
+    fn floor(&self) -> Option<i64> {
+        self.waiting.floor().into_iter().chain(self.folded.map(|it| it.1)).min()
     }
 
     /// How many records wait or are ready, and how many bytes their payloads take in memory.
     pub fn held(&self) -> (usize, usize) {
         let records = self.waiting.len() + self.near.len() + self.ready.len();
-        (records, self.waiting.bytes() + self.near_bytes())
+        (records, self.waiting.bytes() + self.near_bytes() + self.parked.bytes())
     }
 
     /// Whether records are folded away.
     pub fn is_folded(&self) -> bool {
-        self.waiting.floor().is_some()
+        self.floor().is_some()
     }
 
     /// A record was read.
@@ -503,6 +540,9 @@ impl<P: Clone, H: Clone> Lane<P, H> {
             self.progress.settle(offset, Some(wake));
             self.is_dirty = true;
             self.actions.push_back(Action::Tell(Event::Lost(offset..offset + 1)));
+            if let Some(ends) = &mut self.ends {
+                ends.push(Ended::Gone { offset });
+            }
         }
         if let Some(scan) = asked.scan {
             self.waiting.scanned(&scan, true);
@@ -662,7 +702,9 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         if let Some(committing) = self.committing.take_if(|it| it.is_sent) {
             let obsolete = self.progress.committed(&committing.names);
             for offset in std::mem::take(&mut self.sent) {
-                self.active.remove(offset);
+                if let Some(active) = self.active.remove(offset) {
+                    self.end(active);
+                }
             }
             self.actions.extend(obsolete.into_iter().map(Action::Delete));
             self.turn(now, slots);
@@ -740,7 +782,7 @@ impl<P: Clone, H: Clone> Lane<P, H> {
 
     /// The partition goes to somebody else, or the process ends: what is under way may end until then.
     pub fn drain(&mut self, until: Timestamp, now: Timestamp, slots: &mut Slots) {
-        if matches!(self.phase, Phase::Open | Phase::Halted) {
+        if matches!(self.phase, Phase::Rebuilding | Phase::Open | Phase::Halted) {
             self.phase = Phase::Draining(until);
             if mutation::is(Mutation::DropWaits) {
                 self.take_active(|stage| matches!(stage, Stage::Waiting));
@@ -802,14 +844,20 @@ impl<P: Clone, H: Clone> Lane<P, H> {
     /// Finds a place for a record that was read.
     fn place(&mut self, item: Item<P>, now: Timestamp, slots: &mut Slots) {
         self.is_dirty = true;
-        if !self.progress.saw(item.offset, item.dated()) {
-            return;
+        if self.progress.saw(item.offset, item.dated()) {
+            self.admit(item, now, slots);
         }
+    }
+
+    /// Finds a place for a record that is to be run.
+    fn admit(&mut self, item: Item<P>, now: Timestamp, slots: &mut Slots) {
         match (item.fate, self.config.kind) {
             (Fate::Settle, _) => {
                 self.progress.settle(item.offset, item.dated());
             }
-            (Fate::DeadLetter(_), _) | (_, LaneKind::Source) if item.due <= now => {
+            (Fate::DeadLetter(_) | Fate::Follow | Fate::Reappend, _) | (_, LaneKind::Source)
+                if item.due <= now =>
+            {
                 // Nearly every record starts here: there is room, and nobody whose turn it is before.
                 let is_first = self.phase == Phase::Open
                     && self.ready.is_empty()
@@ -820,7 +868,7 @@ impl<P: Clone, H: Clone> Lane<P, H> {
                     self.ready.insert(item);
                 }
             }
-            (Fate::Run | Fate::DeadLetter(_), _) => {
+            (Fate::Run | Fate::DeadLetter(_) | Fate::Follow | Fate::Reappend, _) => {
                 self.wait((self.wake(&item), item.offset), Some(item))
             }
         }
@@ -843,6 +891,7 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         if let Some(active) = self.active.remove(offset) {
             self.progress.settle(offset, active.item.dated());
             self.is_dirty = true;
+            self.end(active);
         }
     }
 
@@ -995,7 +1044,7 @@ impl<P: Clone, H: Clone> Lane<P, H> {
     fn takes(&self, fate: Fate, now: Timestamp, slots: &mut Slots) -> bool {
         let busy = self.active.len();
         let is_free = match self.config.order {
-            Order::None => busy < self.config.ready_limit.max(1) * 4,
+            Order::None | Order::Entity => busy < self.config.ready_limit.max(1) * 4,
             Order::Partition => busy == 0,
         };
         is_free && (self.hop(fate).is_some() || slots.take(class(self.config.kind), now))
@@ -1005,6 +1054,8 @@ impl<P: Clone, H: Clone> Lane<P, H> {
     fn hop(&self, fate: Fate) -> Option<Hop<H>> {
         match (fate, self.config.kind) {
             (Fate::DeadLetter(reason), _) => Some(Hop::DeadLetter(reason)),
+            (Fate::Follow, _) => Some(Hop::Follow),
+            (Fate::Reappend, _) => Some(Hop::Reappend),
             (_, LaneKind::Relay) => Some(Hop::Relay),
             (_, LaneKind::Source | LaneKind::Retry) => None,
         }
@@ -1036,17 +1087,18 @@ impl<P: Clone, H: Clone> Lane<P, H> {
 
     /// A source is paused when more is ready than can run soon, and while a breaker is open.
     fn flow_control(&mut self, slots: &Slots) {
-        if self.config.kind != LaneKind::Source {
+        if self.config.kind != LaneKind::Source || self.phase == Phase::Rebuilding {
             return;
         }
+        let (held, bytes) =
+            (self.ready.len() + self.parked.len(), self.ready.bytes() + self.parked.bytes());
         // Something must be there to probe with.
         let is_held_back = slots.is_open() && !self.ready.is_empty();
-        let is_full = is_held_back
-            || self.ready.len() >= self.config.ready_limit
-            || self.ready.bytes() >= self.config.byte_budget;
+        let is_full =
+            is_held_back || held >= self.config.ready_limit || bytes >= self.config.byte_budget;
         let is_low = !is_held_back
-            && self.ready.len() <= self.config.ready_limit / 2
-            && self.ready.bytes() <= self.config.byte_budget / 2;
+            && held <= self.config.ready_limit / 2
+            && bytes <= self.config.byte_budget / 2;
         if is_full && !self.is_paused {
             self.is_paused = true;
             self.actions.push_back(Action::Pause);
@@ -1079,6 +1131,10 @@ impl<P: Clone, H: Clone> Lane<P, H> {
     }
 
     fn commit(&mut self, now: Timestamp) {
+        // An ordered lane commits all its partitions at once.
+        if self.config.order == Order::Entity {
+            return;
+        }
         if self.committing.is_none() {
             let is_time = match self.phase {
                 Phase::Draining(_) => self.is_dirty,
@@ -1105,7 +1161,7 @@ impl<P: Clone, H: Clone> Lane<P, H> {
             let running = running.filter_map(|it| it.item.mark());
             self.progress.advance(mark, running);
         }
-        let floor = self.waiting.floor().filter(|_| !mutation::is(Mutation::CommitPastFolded));
+        let floor = self.floor().filter(|_| !mutation::is(Mutation::CommitPastFolded));
         let commit = self.progress.commit(floor, &self.config.cluster, self.config.metadata_chars);
         if commit.high < self.progress.position() {
             self.actions.push_back(Action::Tell(Event::MapCut(commit.high)));
@@ -1129,8 +1185,14 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         if self.config.kind == LaneKind::Source {
             return None;
         }
-        let first =
-            [self.near.first(), self.ready.first_due(), self.waiting.first(), Some((now, 0))];
+        let folded = self.folded.map(|it| it.0);
+        let first = [
+            self.near.first(),
+            self.ready.first_due(),
+            self.waiting.first(),
+            folded,
+            Some((now, 0)),
+        ];
         let first = first.into_iter().flatten().min();
         first.map(|(due, offset)| Mark { due, offset })
     }
@@ -1139,9 +1201,11 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         let Phase::Draining(until) = self.phase else {
             return;
         };
+        if self.config.order == Order::Entity {
+            return;
+        }
         // A wait in place ends here; the record stays unsettled and comes again.
-        let is_under_way = |it: &Active<P, H>| !matches!(it.stage, Stage::Waiting | Stage::Stopped);
-        let is_over = now >= until || !self.active.values().any(is_under_way);
+        let is_over = now >= until || !self.is_under_way();
         if is_over && !self.is_dirty && self.committing.is_none() {
             self.close(now, slots);
             self.actions.push_back(Action::Drained);

@@ -100,6 +100,20 @@ impl<P> Near<P> {
         Some(item)
     }
 
+    pub(super) fn contains(&self, key: Key) -> bool {
+        self.entries.contains_key(&key)
+    }
+
+    /// Takes one out, with its payload if that is here.
+    pub(super) fn withdraw(&mut self, key: Key) -> Option<Option<Item<P>>> {
+        let item = self.entries.remove(&key)?.item();
+        match &item {
+            Some(item) => self.bytes -= item.bytes,
+            None => self.awaited -= 1,
+        }
+        Some(item)
+    }
+
     /// Takes a payload that was read again, whoever asked for it, or gives it back if nobody waits for it here.
     pub(super) fn came(&mut self, key: Key, item: Item<P>) -> Option<Item<P>> {
         match self.entries.get_mut(&key) {

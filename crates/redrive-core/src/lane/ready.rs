@@ -52,6 +52,18 @@ impl<P> Ready<P> {
         Some(item)
     }
 
+    pub(super) fn offsets(&self) -> impl Iterator<Item = i64> {
+        self.items.iter().map(|it| it.offset)
+    }
+
+    /// Takes one out, whoever's turn it is.
+    pub(super) fn withdraw(&mut self, offset: i64) -> Option<Item<P>> {
+        let place = self.items.iter().position(|it| it.offset == offset)?;
+        let item = self.items.remove(place)?;
+        self.bytes -= item.bytes;
+        Some(item)
+    }
+
     /// The one that is due first, whoever's turn it is.
     pub(super) fn first_due(&self) -> Option<(Timestamp, i64)> {
         self.items.iter().map(|it| (it.due, it.offset)).min()

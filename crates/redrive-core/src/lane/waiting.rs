@@ -6,7 +6,7 @@
 //! scanned again before that time.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::ops::Range;
 
 use super::Item;
@@ -19,6 +19,8 @@ pub(super) type Key = (Timestamp, i64);
 #[derive(Debug)]
 pub(super) struct Waiting<P> {
     far: BinaryHeap<Reverse<Key>>,
+    /// What of it was taken out again, and is skipped. Never the first.
+    withdrawn: BTreeSet<Key>,
     kept: BTreeMap<Key, Item<P>>,
     kept_bytes: usize,
     /// How large a payload usually is, of those that came lately.
@@ -67,6 +69,7 @@ impl<P> Waiting<P> {
     pub(super) fn new(index_limit: usize, byte_budget: usize) -> Self {
         Self {
             far: BinaryHeap::new(),
+            withdrawn: BTreeSet::new(),
             kept: BTreeMap::new(),
             kept_bytes: 0,
             usual_bytes: 0,
@@ -94,7 +97,9 @@ impl<P> Waiting<P> {
             self.fold_one(key);
             return vec![key.1];
         }
-        self.far.push(Reverse(key));
+        if self.withdrawn.is_empty() || !self.withdrawn.remove(&key) {
+            self.far.push(Reverse(key));
+        }
         if let Some(item) = item {
             self.keep(key, item);
         }
@@ -131,9 +136,40 @@ impl<P> Waiting<P> {
     /// Takes the first record that is not folded, with its payload if that was kept.
     pub(super) fn pop(&mut self) -> Option<(Key, Option<Item<P>>)> {
         let Reverse(key) = self.far.pop()?;
-        let item = self.kept.remove(&key);
-        self.kept_bytes -= item.as_ref().map_or(0, cost);
+        self.skip_withdrawn();
+        let item = self.unkeep(key);
         Some((key, item))
+    }
+
+    /// Takes a record out that is not folded, whenever it is to be woken, and returns its payload if that was kept.
+    pub(super) fn withdraw(&mut self, key: Key) -> Option<Item<P>> {
+        self.withdrawn.insert(key);
+        self.skip_withdrawn();
+        self.unkeep(key)
+    }
+
+    fn skip_withdrawn(&mut self) {
+        while !self.withdrawn.is_empty()
+            && let Some(Reverse(first)) = self.far.peek()
+            && self.withdrawn.remove(first)
+        {
+            self.far.pop();
+        }
+    }
+
+    fn unkeep(&mut self, key: Key) -> Option<Item<P>> {
+        let item = self.kept.remove(&key)?;
+        self.kept_bytes -= cost(&item);
+        Some(item)
+    }
+
+    /// Takes records out that an ordered lane folds away.
+    pub(super) fn forget(&mut self, folded: &BTreeSet<Key>) {
+        self.far.retain(|it| !folded.contains(&it.0) && !self.withdrawn.contains(&it.0));
+        self.withdrawn.clear();
+        for key in folded {
+            self.unkeep(*key);
+        }
     }
 
     /// The first that waits, folds and scans included.
@@ -157,7 +193,7 @@ impl<P> Waiting<P> {
 
     /// How many entries there are.
     pub(super) fn len(&self) -> usize {
-        self.far.len()
+        self.far.len() - self.withdrawn.len()
     }
 
     /// How many bytes it takes to keep the payloads.

@@ -114,7 +114,8 @@ impl Blocks {
         if let Some(body) = body {
             return Written { text: to_text(&body), names: self.names(high), high };
         }
-        let nothing = SettledMap::starting_at(map.commit_point);
+        let mut nothing = SettledMap::starting_at(map.commit_point);
+        nothing.fence = map.fence;
         let body = nothing.body(cluster, nothing.high, [&Runs::new(); 2], &[], usize::MAX);
         let text = to_text(&body.unwrap_or_default());
         Written { text, names: Vec::new(), high: nothing.high }

@@ -9,6 +9,20 @@ use crate::time::Timestamp;
 
 /// The version of the format.
 const VERSION: u8 = 1;
+/// The version of a map with a fence. Who does not know it must not go on: it would take void copies for good ones.
+const FENCED: u8 = 2;
+
+/// Up to where an owner found its partition when it took over, and which owner that was.
+///
+/// A copy from there on that an earlier owner published came too late: it is void. What is below was judged by then, and
+/// the map says what came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fence {
+    /// Which owner: each has a higher epoch than those before it.
+    pub epoch: u64,
+    /// The end of the partition when it took over.
+    pub end: i64,
+}
 
 /// A place in the order in which waiting records run: by due time, then by offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,6 +50,8 @@ pub struct SettledMap {
     pub open: Runs,
     /// Settled all the same.
     pub early: Runs,
+    /// Who owns the partition, where that matters.
+    pub fence: Option<Fence>,
 }
 
 /// Why metadata is no map.
@@ -66,7 +82,10 @@ impl fmt::Display for MapError {
                 f.write_str("the commit's metadata is not a map that can be read")
             }
             MapError::NewerVersion(version) => {
-                write!(f, "the map has version {version}, but this Redrive knows only {VERSION}")
+                write!(
+                    f,
+                    "the map has version {version}, but this Redrive knows only {VERSION} and {FENCED}"
+                )
             }
             MapError::AnotherCluster => f.write_str("the map was made on another cluster"),
             MapError::AnotherCommitPoint(offset) => {
@@ -100,6 +119,7 @@ impl SettledMap {
             mark: None,
             open: Runs::new(),
             early: Runs::new(),
+            fence: None,
         }
     }
 
@@ -142,13 +162,14 @@ impl SettledMap {
         }
         let mut reader = Reader(body);
         let version = reader.byte().ok_or(MapError::Unreadable)?;
-        if version != VERSION {
+        if version != VERSION && version != FENCED {
             return Err(MapError::NewerVersion(version));
         }
         if reader.bytes(4).ok_or(MapError::Unreadable)? != checksum(cluster.as_bytes()) {
             return Err(MapError::AnotherCluster);
         }
-        let (mut map, blocks) = Self::read_body(&mut reader).ok_or(MapError::Unreadable)?;
+        let (mut map, blocks) =
+            Self::read_body(&mut reader, version == FENCED).ok_or(MapError::Unreadable)?;
         if map.commit_point != commit_point {
             return Err(MapError::AnotherCommitPoint(map.commit_point));
         }
@@ -164,7 +185,12 @@ impl SettledMap {
         Ok(map)
     }
 
-    fn read_body(reader: &mut Reader<'_>) -> Option<(Self, Vec<BlockId>)> {
+    fn read_body(reader: &mut Reader<'_>, is_fenced: bool) -> Option<(Self, Vec<BlockId>)> {
+        let fence = if is_fenced {
+            Some(Fence { epoch: reader.number()?, end: reader.distance(0)? })
+        } else {
+            None
+        };
         let commit_point = reader.distance(0)?;
         let high = reader.distance(commit_point)?;
         let mark = match reader.byte()? {
@@ -185,7 +211,8 @@ impl SettledMap {
             let hash = u64::from_be_bytes(reader.bytes(8)?.try_into().ok()?);
             blocks.push(BlockId { stretch, hash });
         }
-        reader.0.is_empty().then_some((Self { commit_point, high, mark, open, early }, blocks))
+        let map = Self { commit_point, high, mark, open, early, fence };
+        reader.0.is_empty().then_some((map, blocks))
     }
 
     /// Adds what a block says. What the metadata lists of its stretch has changed since the block was written.
@@ -221,8 +248,12 @@ impl SettledMap {
         max_bytes: usize,
     ) -> Option<Vec<u8>> {
         let mut writer = Writer::default();
-        writer.byte(VERSION);
+        writer.byte(if self.fence.is_some() { FENCED } else { VERSION });
         writer.bytes(&checksum(cluster.as_bytes()));
+        if let Some(fence) = self.fence {
+            writer.number(fence.epoch);
+            writer.distance(0, fence.end.max(0));
+        }
         writer.distance(0, self.commit_point);
         writer.distance(self.commit_point, high);
         match self.mark {

@@ -23,6 +23,6 @@ mod runs;
 mod wire;
 
 pub use blocks::{Block, BlockId};
-pub use map::{MapError, Mark, SettledMap};
+pub use map::{Fence, MapError, Mark, SettledMap};
 pub use progress::{Commit, Progress};
 pub use runs::Runs;

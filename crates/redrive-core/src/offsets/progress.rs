@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::ahead::Ahead;
 use super::blocks::{Block, BlockId, Blocks, Written};
-use super::map::{Mark, SettledMap};
+use super::map::{Fence, Mark, SettledMap};
 use super::runs::Runs;
 use crate::mutation::{self, Mutation};
 use crate::time::Timestamp;
@@ -120,11 +120,14 @@ impl Progress {
         if !self.pending.remove(offset) {
             return false;
         }
-        if self.map.open.remove(offset) {
-            if let Some(blocks) = &mut self.blocks {
-                blocks.open.toggle(offset);
-            }
-        } else if let Some(due) = due {
+        let was_open = self.map.open.remove(offset);
+        if was_open && let Some(blocks) = &mut self.blocks {
+            blocks.open.toggle(offset);
+        }
+        // One may be listed as open before the mark has passed it.
+        if (!was_open || !self.is_passed(offset, due))
+            && let Some(due) = due
+        {
             self.ahead.note(Mark { due, offset });
             if self.map.early.insert(offset)
                 && let Some(blocks) = &mut self.blocks
@@ -133,6 +136,23 @@ impl Progress {
             }
         }
         true
+    }
+
+    /// Lists a pending record as not settled, so that the mark may pass it.
+    pub fn keep_open(&mut self, offset: i64) {
+        if self.pending.contains(offset) {
+            self.open(offset);
+        }
+    }
+
+    /// Who owned the partition at the last commit, or owns it now.
+    pub fn fence(&self) -> Option<Fence> {
+        self.map.fence
+    }
+
+    /// Sets who owns the partition from the next commit on.
+    pub fn set_fence(&mut self, fence: Fence) {
+        self.map.fence = Some(fence);
     }
 
     /// Tells that a record is settled if the next commit is accepted, and else is not.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use redrive_core::{Failure, Timestamp};
 
+use crate::book::{OrderBook, Start};
 use crate::cluster::Partition;
 use crate::rng::Rng;
 use crate::world::failure;
@@ -22,6 +23,8 @@ pub struct Ledger {
     started: BTreeSet<(u64, Timestamp)>,
     /// Records whose next stop has them, and whose offsets say so.
     hopped: BTreeSet<(Partition, i64)>,
+    /// Who ran in which order.
+    pub order: OrderBook,
     /// The map could not say all, so that more may run again than is known here.
     pub is_lenient: bool,
     /// A promise that was broken.
@@ -63,6 +66,18 @@ impl Ledger {
                 "record {id} runs again after its end, without a crash or a lost acknowledgement"
             ));
         }
+    }
+
+    /// A run of a record of an entity starts, by its lane's owner.
+    pub fn start(&mut self, start: Start) {
+        let ended = [&self.done, &self.dead, &self.dropped, &self.aborted];
+        let broken = self.order.start(start, |id| ended.iter().any(|it| it.contains(&id)));
+        self.broken = self.broken.take().or(broken.filter(|_| !self.is_lenient));
+    }
+
+    /// An operator sends a dead letter back.
+    pub fn redriven(&mut self, id: u64) {
+        self.dead.remove(&id);
     }
 
     /// Whether a record that waited for this time was not started yet.

@@ -3,6 +3,7 @@
 //!
 //! `cargo run --release -p redrive-core --example sim -- --seeds N --from K` runs as many as asked.
 
+mod book;
 mod cluster;
 mod ledger;
 mod rng;

@@ -1,5 +1,6 @@
 //! The simulation can fail: each fault that is put into the lane on purpose is noticed by the unchanged checks.
 
+mod book;
 mod cluster;
 mod ledger;
 mod rng;

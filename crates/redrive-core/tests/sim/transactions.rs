@@ -1,8 +1,12 @@
 //! Members that publish and commit in one transaction, every now and then.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
-use super::{Commit, Committed, EPOCH, Event, Hops, Token, World};
+use redrive_core::lane::Marker;
+
+use super::order::StateRecord;
+use super::{Commit, EPOCH, Event, Hops, Token, World};
 use crate::cluster::Partition;
 
 /// What a member has published and not committed yet.
@@ -12,6 +16,8 @@ pub(super) struct Transaction {
     hops: Vec<Hop>,
     /// Where it begins in each log.
     begins: BTreeMap<Partition, i64>,
+    /// Markers of the state topic.
+    markers: Vec<(usize, Marker)>,
     end: End,
 }
 
@@ -30,7 +36,9 @@ pub(super) struct Hop {
     token: Token,
     offset: i64,
     id: u64,
-    is_dead_letter: bool,
+    out: Hops,
+    /// Where it was appended.
+    appended: i64,
 }
 
 /// A hop that comes while a transaction ends is part of the next.
@@ -56,14 +64,32 @@ impl World {
             self.members[token.member].queued.push((token, offset, id, out));
             return;
         }
-        let is_dead_letter = out.to.is_none();
-        transaction.hops.push(Hop { token, offset, id, is_dead_letter });
+        let number = transaction.hops.len();
+        let hop = Hop { token, offset, id, out: Rc::clone(&out), appended: 0 };
+        transaction.hops.push(hop);
         if let Some(at) = out.to {
             let now = self.time + EPOCH;
             let appended = self.cluster.append(at, id, out.headers.clone(), now, &mut self.rng);
-            let first = *self.transaction(token.member).begins.entry(at).or_insert(appended);
+            let transaction = self.transaction(token.member);
+            transaction.hops[number].appended = appended;
+            let first = *transaction.begins.entry(at).or_insert(appended);
             let log = self.cluster.logs.entry(at).or_default();
             log.open.entry(first).or_default().push(appended);
+        }
+    }
+
+    /// The lane as a whole, whichever part of it is meant.
+    pub(super) fn whole(&self, token: Token) -> Token {
+        Token { at: self.home(token.at), ..token }
+    }
+
+    /// A marker is part of the transaction that its dead letter is in.
+    pub(super) fn mark_in_transaction(&mut self, token: Token, marker: Marker) {
+        let transaction = self.transaction(token.member);
+        if matches!(transaction.end, End::Open) {
+            transaction.markers.push((token.at.1, marker));
+        } else {
+            self.members[token.member].queued_markers.push((token, marker));
         }
     }
 
@@ -108,12 +134,15 @@ impl World {
         let Some(transaction) = &mut self.members[member].transaction else {
             return;
         };
-        let mut lanes: Vec<(Token, Vec<i64>)> = Vec::new();
-        for hop in &transaction.hops {
-            match lanes.iter_mut().find(|it| it.0 == hop.token) {
-                Some(lane) => lane.1.push(hop.offset),
-                None => lanes.push((hop.token, vec![hop.offset])),
+        let hops: Vec<_> = transaction.hops.iter().map(|it| (it.token, it.offset)).collect();
+        let mut lanes: Vec<(Token, BTreeMap<usize, Vec<i64>>)> = Vec::new();
+        for (token, offset) in hops {
+            let (part, token) = (token.at.0, self.whole(token));
+            if !lanes.iter().any(|it| it.0 == token) {
+                lanes.push((token, BTreeMap::new()));
             }
+            let lane = lanes.iter_mut().find(|it| it.0 == token);
+            lane.into_iter().for_each(|it| it.1.entry(part).or_default().push(offset));
         }
         if is_failed {
             return self.abort(member);
@@ -124,14 +153,14 @@ impl World {
         if let Some(transaction) = &mut self.members[member].transaction {
             transaction.end = End::Closing { awaited, commits };
         }
-        for (token, offsets) in lanes {
+        for (token, sent) in lanes {
             if let Some((lane, _)) = self.lane(token) {
                 lane.covering = None;
             }
             self.feed(token, |lane, now, slots| {
                 // It may just have wanted to commit something else, which nobody has heard of yet.
                 lane.tick(now, slots);
-                lane.close_transaction(&offsets, now, slots);
+                lane.close_transaction(&sent, now, slots);
             });
             // Its block could not even be asked for.
             if !self.is_current(member, number) {
@@ -158,8 +187,7 @@ impl World {
             return;
         };
         let refused = commits.iter().map(|it| it.token);
-        let refused: Vec<_> =
-            refused.filter(|it| !self.cluster.is_owner(it.at, it.member, it.generation)).collect();
+        let refused: Vec<_> = refused.filter(|it| !self.owns(*it)).collect();
         if is_failed || !refused.is_empty() {
             for token in refused {
                 self.count("refused commit");
@@ -174,21 +202,28 @@ impl World {
         let End::Closing { commits, .. } = transaction.end else {
             return;
         };
+        for (lane, marker) in transaction.markers {
+            self.write_state(StateRecord { lane, marker, is_there: true });
+        }
         for hop in &transaction.hops {
             self.ledger.hopped(hop.token.at, hop.offset);
-            if hop.is_dead_letter {
-                self.ledger.dead_lettered(hop.id);
+            match hop.out.to {
+                None => {
+                    self.ledger.dead_lettered(hop.id);
+                    self.dead_letter_lands(hop.token, hop.offset, hop.id, &hop.out);
+                }
+                Some(at) => self.copy_lands(at, hop.appended, true),
             }
             if let Some((lane, _)) = self.lane(hop.token) {
-                lane.running.remove(&hop.offset);
+                lane.running.remove(&(hop.token.at, hop.offset));
             }
         }
         for (at, first) in transaction.begins {
             self.cluster.end_transaction(at, first, true, self.time);
             self.deliver_soon(at);
         }
-        for Commit { token, offset, metadata, covered } in commits {
-            self.cluster.offsets.insert(token.at, Committed { offset, metadata });
+        for Commit { token, parts, covered } in commits {
+            self.keep_offsets(token, parts);
             if let Some((lane, _)) = self.lane(token) {
                 lane.settled.drain(..covered);
             }
@@ -209,7 +244,7 @@ impl World {
             End::Open => {
                 for hop in &transaction.hops {
                     self.feed(hop.token, |lane, now, slots| {
-                        lane.publish_failed(hop.offset, now, slots)
+                        lane.publish_failed(hop.token.at.0, hop.offset, now, slots)
                     });
                 }
             }
@@ -235,6 +270,11 @@ impl World {
     }
 
     fn next_transaction(&mut self, member: usize) {
+        for (token, marker) in std::mem::take(&mut self.members[member].queued_markers) {
+            if self.lane(token).is_some() {
+                self.mark_in_transaction(token, marker);
+            }
+        }
         for queued in std::mem::take(&mut self.members[member].queued) {
             if self.lane(queued.0).is_some() {
                 self.publish_in_transaction(queued);
@@ -248,14 +288,17 @@ impl World {
 
     /// A lane is gone. What it has published must not be committed without its offsets.
     pub(super) fn leave_transaction(&mut self, token: Token) {
+        let token = self.whole(token);
         let transaction = self.members[token.member].transaction.as_ref();
-        if transaction.is_some_and(|it| it.hops.iter().any(|it| it.token == token)) {
+        let is_its = |it: &Hop| self.whole(it.token) == token;
+        if transaction.is_some_and(|it| it.hops.iter().any(is_its)) {
             self.abort(token.member);
         }
     }
 
     /// Whether the transaction waits for this lane's commit.
     pub(super) fn is_awaited(&self, token: Token) -> bool {
+        let token = self.whole(token);
         let transaction = self.members[token.member].transaction.as_ref();
         transaction.is_some_and(
             |it| matches!(&it.end, End::Closing { awaited, .. } if awaited.contains(&token)),
@@ -265,6 +308,7 @@ impl World {
     /// The member is gone: its transaction ends when it is back, or when the coordinator has waited for long enough.
     pub(super) fn orphan_transaction(&mut self, member: usize) {
         self.members[member].queued.clear();
+        self.members[member].queued_markers.clear();
         if let Some(transaction) = self.members[member].transaction.take() {
             let delay = self.rng.range(10, 2000);
             self.after(delay, Event::TransactionTimesOut(transaction.begins));

@@ -1,5 +1,9 @@
 //! Members that drive the real lane against the cluster, and everything that goes wrong on the way.
 
+#[path = "driven.rs"]
+mod driven;
+#[path = "order.rs"]
+mod order;
 #[path = "transactions.rs"]
 mod transactions;
 
@@ -8,12 +12,10 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
-use redrive_core::headers::{
-    self, Dialect, Due, Failed, Owner, Place, ReadContext, Reading, Stamp, Stop,
-};
+use redrive_core::headers::{self, Dialect, Due, Failed, Owner, Place, ReadContext, Reading, Stop};
 use redrive_core::lane::{
-    Action, Assigned, Breaker, Event as Told, Fate, Hop, Item, Lane, LaneConfig, LaneKind, Next,
-    Order, Slots,
+    Action, Assigned, Breaker, EntityId, Event as Told, Fate, Hop, Item, Lane, LaneConfig,
+    LaneKind, Marker, Next, Order, Ranked, Slots,
 };
 use redrive_core::offsets::{Block, BlockId};
 use redrive_core::{
@@ -21,9 +23,12 @@ use redrive_core::{
     Origin, Policy, Random, Reason, RecordView, Strategy, Tier, Timestamp,
 };
 
+use crate::book::Start;
 use crate::cluster::{Cluster, Committed, Partition, Record};
 use crate::ledger::Ledger;
 use crate::rng::Rng;
+use driven::{Act, Asked, Driven};
+use order::{Noting, Ordering};
 use transactions::{Queued, Transaction};
 
 const GROUP: &str = "billing";
@@ -66,12 +71,12 @@ enum Landing {
     Failed,
 }
 
-/// One partition's part of a commit.
+/// One lane's part of a commit.
 #[derive(Debug)]
 struct Commit {
     token: Token,
-    offset: i64,
-    metadata: String,
+    /// Commit point and metadata of each of the lane's partitions.
+    parts: Vec<(i64, String)>,
     /// How many of the lane's settled records it speaks of.
     covered: usize,
 }
@@ -100,21 +105,53 @@ enum Event {
     Rebalance,
     Jump,
     Retain,
+    Note(Box<Noting>),
+    FollowState(Token),
+    MarkLands { token: Token, marker: Marker, is_there: bool, landing: Landing },
+    Operate,
+    Redrive { lane: usize, entity: EntityId },
 }
 
 struct MemberLane {
-    lane: Lane<Rc<Record>, Hops>,
+    lane: Driven,
     generation: u64,
     is_paused: bool,
-    is_delivering: bool,
+    delivering: BTreeSet<Partition>,
     wake_at: Option<i64>,
-    running: BTreeMap<i64, u64>,
+    running: BTreeMap<(Partition, i64), u64>,
     /// Records that were settled since the last commit that was accepted.
     settled: Vec<u64>,
     /// Whom the partition goes to when it is drained.
     drains_to: Option<usize>,
     /// How many of the settled records the commit in the making speaks of.
     covering: Option<usize>,
+    /// How far it has read the state topic.
+    state_position: usize,
+    /// How many copies were void and superseded so far.
+    dropped: (u64, u64),
+}
+
+impl MemberLane {
+    fn new(lane: Driven, generation: u64) -> Self {
+        Self {
+            lane,
+            generation,
+            is_paused: false,
+            delivering: BTreeSet::new(),
+            wake_at: None,
+            running: BTreeMap::new(),
+            settled: Vec::new(),
+            drains_to: None,
+            covering: None,
+            state_position: 0,
+            dropped: (0, 0),
+        }
+    }
+
+    /// Of an ordered lane the source alone is paused.
+    fn is_pausable(&self, at: Partition) -> bool {
+        matches!(self.lane, Driven::Plain(_)) || at.0 == 0
+    }
 }
 
 struct Member {
@@ -127,34 +164,45 @@ struct Member {
     /// Where hops and commits are one: what is published, and what comes too late for that.
     transaction: Option<Transaction>,
     queued: Vec<Queued>,
+    queued_markers: Vec<(Token, Marker)>,
 }
 
 /// What must have happened in a run of some length: a path that is never taken is a hole in the simulation.
-pub const RARE: [&str; 24] = [
+pub const RARE: [&str; 34] = [
     "aborted transaction",
     "block",
     "changed config",
     "clock jump",
     "crash",
     "deleted block",
+    "deleted marker",
+    "deposed at once",
     "deposed unnoticed",
     "failed commit",
     "failed refetch",
     "folded",
+    "follower",
+    "follower dead-lettered",
     "held back by a breaker",
     "held back by a transaction",
+    "late marker",
     "late publish",
     "lost acknowledgement",
+    "marker",
     "own aborted transaction",
     "own transaction",
     "partly accepted commit",
     "pause",
     "re-append",
     "rebalance",
+    "redriven entity",
     "refetch",
     "refused commit",
     "relay",
+    "released entity",
     "stop",
+    "superseded copy",
+    "void copy",
 ];
 /// In so many seeds.
 pub const ENOUGH_SEEDS: u64 = 500;
@@ -185,6 +233,8 @@ pub struct World {
     /// Hops and commits are one transaction.
     is_exactly_once: bool,
     transactions: u64,
+    /// Whether members own whole lanes, and what that takes.
+    ordering: Option<Ordering>,
 }
 
 impl World {
@@ -194,7 +244,11 @@ impl World {
         let mut rng = Rng::new(seed);
         let retention = rng.one_in(4).then_some(RETENTION);
         let flow = flow(&mut rng, retention.is_some());
+        let is_relayed = matches!(flow.strategy(), Strategy::DelayThenRetry { .. });
+        let ordering = Ordering::of(seed, retention.is_some()).filter(|_| !is_relayed);
         let order = if rng.one_in(5) { Order::Partition } else { Order::None };
+        // Who owns a lane has to fit as well.
+        let more_chars = if ordering.is_some() { 8 } else { 0 };
         let lane_config = LaneConfig {
             order,
             index_limit: *rng.pick(&[8, 20, 1000]),
@@ -202,7 +256,7 @@ impl World {
             ready_limit: *rng.pick(&[3, 16, 200]),
             lead: Duration::from_millis(*rng.pick(&[0, 50, 2000])),
             commit_every: Duration::from_millis(*rng.pick(&[50, 1000])),
-            metadata_chars: *rng.pick(&[40, 42, 4096]),
+            metadata_chars: *rng.pick(&[40, 42, 4096]) + more_chars,
             retention,
             ..LaneConfig::new(LaneKind::Source, CLUSTER)
         };
@@ -229,6 +283,7 @@ impl World {
             to_commit: Vec::new(),
             transaction: None,
             queued: Vec::new(),
+            queued_markers: Vec::new(),
         });
         let mut world = World {
             members: members.collect(),
@@ -243,9 +298,10 @@ impl World {
             orphans: BTreeSet::new(),
             fresh_slots: slots,
             has_outage,
-            is_roomy: is_roomy && !is_exactly_once,
+            is_roomy: is_roomy && !is_exactly_once && ordering.is_none(),
             is_exactly_once,
             transactions: 0,
+            ordering,
             flow,
             lane_config,
             fault_rate,
@@ -256,6 +312,8 @@ impl World {
         }
         for at in world.partitions() {
             world.cluster.logs.entry(at).or_default();
+        }
+        for at in world.homes() {
             let member = world.rng.below(MEMBERS);
             world.assign(member, at);
         }
@@ -267,6 +325,9 @@ impl World {
         world.after(300, Event::Rebalance);
         world.after(400, Event::BeginTransaction);
         world.after(1000, Event::Retain);
+        if world.ordering.is_some() {
+            world.after(1500, Event::Operate);
+        }
         world
     }
 
@@ -307,12 +368,14 @@ impl World {
 
     /// Whether nothing is pending anywhere.
     fn is_idle(&self) -> bool {
-        let settled = |at: &Partition, lane: &MemberLane| {
-            lane.lane.commit_point() >= self.cluster.logs[at].end && lane.drains_to.is_none()
+        let settled = |home: &Partition, lane: &MemberLane| {
+            let is_settled =
+                |at: &Partition| lane.lane.commit_point(at.0) >= self.cluster.logs[at].end;
+            self.parts(*home).iter().all(is_settled) && lane.drains_to.is_none()
         };
         let owned: usize =
             self.members.iter().filter(|it| it.is_alive).map(|it| it.lanes.len()).sum();
-        owned == self.partitions().len()
+        owned == self.homes().len()
             && self.members.iter().all(|it| it.lanes.iter().all(|(at, lane)| settled(at, lane)))
     }
 
@@ -362,6 +425,9 @@ impl World {
         self.cluster.generation += 1;
         let generation = self.cluster.generation;
         self.cluster.owners.insert(at, (member, generation));
+        if self.ordering.is_some() {
+            return self.take_over(member, at, generation);
+        }
         let log = &self.cluster.logs[&at];
         let committed = self.cluster.offsets.get(&at).cloned();
         let metadata = committed.as_ref().map(|it| it.metadata.clone()).unwrap_or_default();
@@ -385,17 +451,7 @@ impl World {
                 return;
             }
         };
-        let lane = MemberLane {
-            lane,
-            generation,
-            is_paused: false,
-            is_delivering: false,
-            wake_at: None,
-            running: BTreeMap::new(),
-            settled: Vec::new(),
-            drains_to: None,
-            covering: None,
-        };
+        let lane = MemberLane::new(Driven::Plain(Box::new(lane)), generation);
         self.members[member].lanes.insert(at, lane);
         self.deliver_soon(at);
         self.perform(Token { member, at, generation });
@@ -403,18 +459,14 @@ impl World {
 
     /// The lane, if it is still the one that is meant.
     fn lane(&mut self, token: Token) -> Option<(&mut MemberLane, &mut Slots)> {
+        let home = self.home(token.at);
         let member = &mut self.members[token.member];
-        let lane =
-            member.lanes.get_mut(&token.at).filter(|it| it.generation == token.generation)?;
+        let lane = member.lanes.get_mut(&home).filter(|it| it.generation == token.generation)?;
         Some((lane, &mut member.slots))
     }
 
     /// Gives the lane something, and carries out what it asks for.
-    fn feed(
-        &mut self,
-        token: Token,
-        input: impl FnOnce(&mut Lane<Rc<Record>, Hops>, Timestamp, &mut Slots),
-    ) {
+    fn feed(&mut self, token: Token, input: impl FnOnce(&mut Driven, Timestamp, &mut Slots)) {
         let now = self.clock(token.member);
         if let Some((lane, slots)) = self.lane(token) {
             input(&mut lane.lane, now, slots);
@@ -423,16 +475,29 @@ impl World {
     }
 
     fn deliver_soon(&mut self, at: Partition) {
-        let Some((member, generation)) = self.cluster.owners.get(&at).copied() else {
+        let home = self.home(at);
+        let Some((member, generation)) = self.cluster.owners.get(&home).copied() else {
             return;
         };
-        let token = Token { member, at, generation };
+        self.deliver_to(Token { member, at, generation });
+        // Who was deposed and has not noticed reads on.
+        for other in 0..MEMBERS {
+            if other == member || self.ordering.is_none() {
+                continue;
+            }
+            if let Some(generation) = self.members[other].lanes.get(&home).map(|it| it.generation) {
+                self.deliver_to(Token { member: other, at, generation });
+            }
+        }
+    }
+
+    fn deliver_to(&mut self, token: Token) {
         let delay = self.rng.range(1, 20);
         if let Some((lane, _)) = self.lane(token)
-            && !lane.is_delivering
-            && !lane.is_paused
+            && !lane.delivering.contains(&token.at)
+            && !(lane.is_paused && lane.is_pausable(token.at))
         {
-            lane.is_delivering = true;
+            lane.delivering.insert(token.at);
             self.after(delay, Event::Deliver(token));
         }
     }
@@ -452,6 +517,12 @@ impl World {
             self.forgive(member, at);
             if self.cluster.is_owner(at, member, generation) {
                 self.orphans.insert(at);
+            }
+        }
+        // It may not have begun with some of its lanes.
+        for (at, owner) in &self.cluster.owners {
+            if owner.0 == member {
+                self.orphans.insert(*at);
             }
         }
         self.members[member].lanes.clear();
@@ -477,7 +548,7 @@ impl World {
 
     fn rebalance(&mut self) {
         let alive: Vec<_> = (0..MEMBERS).filter(|it| self.members[*it].is_alive).collect();
-        let at = *self.rng.pick(&self.partitions());
+        let at = *self.rng.pick(&self.homes());
         let Some((owner, generation)) = self.cluster.owners.get(&at).copied() else {
             return;
         };
@@ -487,6 +558,10 @@ impl World {
         }
         let to = *self.rng.pick(&others);
         let token = Token { member: owner, at, generation };
+        if self.ordering.is_some() && self.lane(token).is_none() {
+            self.count("deposed at once");
+            return self.assign(to, at);
+        }
         let is_draining = self.lane(token).is_none_or(|(lane, _)| lane.drains_to.is_some());
         if is_draining || self.members[to].lanes.contains_key(&at) {
             return;
@@ -529,8 +604,8 @@ impl World {
                 }
                 let (mut is_failed, is_awaited) = (false, self.is_awaited(token));
                 self.feed(token, |lane, now, slots| match landing {
-                    Landing::Fine => lane.stored(block.id, now, slots),
-                    _ => is_failed = lane.store_failed(block.id, now, slots),
+                    Landing::Fine => lane.stored(token.at.0, block.id, now, slots),
+                    _ => is_failed = lane.store_failed(token.at.0, block.id, now, slots),
                 });
                 if is_failed {
                     if let Some((lane, _)) = self.lane(token) {
@@ -602,6 +677,13 @@ impl World {
                     self.after(1000, Event::Retain);
                 }
             }
+            Event::Note(noting) => self.note(*noting),
+            Event::FollowState(token) => self.follow_state(token),
+            Event::MarkLands { token, marker, is_there, landing } => {
+                self.mark_lands(token, marker, is_there, landing)
+            }
+            Event::Operate => self.operate(),
+            Event::Redrive { lane, entity } => self.redrive(lane, entity),
             Event::Jump => {
                 if !self.is_calm() {
                     self.count("clock jump");
@@ -630,7 +712,8 @@ impl World {
         let now = self.clock(token.member);
         if let Some((lane, slots)) = self.lane(token) {
             lane.lane.lose(now, slots);
-            self.members[token.member].lanes.remove(&token.at);
+            let home = self.home(token.at);
+            self.members[token.member].lanes.remove(&home);
             self.leave_transaction(token);
             self.poke(token.member);
         }
@@ -650,14 +733,7 @@ impl World {
             self.to_produce -= 1;
             let id = self.ledger.produce();
             let at = (0, self.rng.below(PARTITIONS));
-            let now = self.time + EPOCH;
-            self.cluster.append(
-                at,
-                id,
-                vec![("trace".to_owned(), id.to_string().into_bytes())],
-                now,
-                &mut self.rng,
-            );
+            self.append_fresh(at, id, vec![("trace".to_owned(), id.to_string().into_bytes())]);
             self.deliver_soon(at);
         }
         if self.to_produce > 0 {
@@ -666,16 +742,26 @@ impl World {
         }
     }
 
+    /// Appends a record to a source topic. In an ordered world most belong to an entity.
+    fn append_fresh(&mut self, at: Partition, id: u64, mut headers: Vec<(String, Vec<u8>)>) -> i64 {
+        let now = self.time + EPOCH;
+        headers.extend(self.ordering.iter_mut().flat_map(Ordering::headers));
+        let offset = self.cluster.append(at, id, headers, now, &mut self.rng);
+        if let Some(entity) = order::entity(&self.cluster.logs[&at].records[&offset]) {
+            self.ledger.order.produce(at.1, entity, offset, id);
+        }
+        offset
+    }
+
     /// Another producer writes within a transaction: to a source topic what is to be run, elsewhere only a marker.
     fn begin_transaction(&mut self) {
         let at = *self.rng.pick(&self.partitions());
-        let now = self.time + EPOCH;
         let records = if at.0 == 0 { self.to_produce.min(3) } else { 0 };
         self.to_produce -= records;
         let offsets: Vec<_> = (0..records)
             .map(|_| {
                 let id = self.ledger.produce();
-                self.cluster.append(at, id, Vec::new(), now, &mut self.rng)
+                self.append_fresh(at, id, Vec::new())
             })
             .collect();
         let log = self.cluster.logs.entry(at).or_default();
@@ -703,11 +789,12 @@ impl World {
         let Some((lane, _)) = self.lane(token) else {
             return;
         };
-        lane.is_delivering = false;
-        if lane.is_paused || lane.drains_to.is_some() {
+        lane.delivering.remove(&token.at);
+        if (lane.is_paused && lane.is_pausable(token.at)) || lane.drains_to.is_some() {
             return;
         }
-        let position = lane.lane.position();
+        let part = token.at.0;
+        let position = lane.lane.position(part);
         let log = &self.cluster.logs[&token.at];
         let end = log.stable();
         let is_held_back = position == end && end < log.end;
@@ -717,19 +804,19 @@ impl World {
             self.count("held back by a transaction");
         }
         if records.is_empty() && position < end {
-            self.feed(token, |lane, now, slots| lane.passed(end, now, slots));
+            self.feed(token, |lane, now, slots| lane.passed(part, end, now, slots));
         }
         let items: Vec<_> =
             records.iter().map(|(offset, record)| self.item(token.at, *offset, record)).collect();
         if batch.is_multiple_of(2) {
-            self.feed(token, |lane, now, slots| lane.fetched_all(items, now, slots));
+            self.feed(token, |lane, now, slots| lane.fetched_all(part, items, now, slots));
         } else {
             for item in items {
-                self.feed(token, |lane, now, slots| lane.fetched(item, now, slots));
+                self.feed(token, |lane, now, slots| lane.fetched(part, item, now, slots));
             }
         }
-        if self.lane(token).is_some_and(|(lane, _)| lane.lane.position() < end) {
-            self.deliver_soon(token.at);
+        if self.lane(token).is_some_and(|(lane, _)| lane.lane.position(part) < end) {
+            self.deliver_to(token);
         }
     }
 
@@ -746,7 +833,7 @@ impl World {
         headers::read(&record.headers(), None, &context)
     }
 
-    fn item(&self, at: Partition, offset: i64, record: &Rc<Record>) -> Item<Rc<Record>> {
+    fn item(&self, at: Partition, offset: i64, record: &Rc<Record>) -> Item<Ranked<Rc<Record>>> {
         let reading = self.read(at, record);
         let (due, is_dated, fate) = match (reading.due, reading.owner) {
             (_, Owner::AnotherGroup) => (Timestamp::default(), false, Fate::Settle),
@@ -764,7 +851,7 @@ impl World {
             appended_at: Timestamp::from_millis(record.appended_at),
             fate,
             bytes: record.bytes,
-            payload: record.clone(),
+            payload: Ranked { rank: self.rank(at, offset, record), payload: record.clone() },
         }
     }
 
@@ -774,22 +861,28 @@ impl World {
         if succeeded {
             self.ledger.done(record.id);
         }
+        if let Some(entity) = order::entity(record) {
+            self.ledger.order.ran(token.generation, token.at.1, entity);
+        }
+        let part = token.at.0;
         if self.lane(token).is_none() {
             return;
         }
         if let Some((lane, _)) = self.lane(token) {
-            lane.running.remove(&offset);
+            lane.running.remove(&(token.at, offset));
         }
         if succeeded {
             if let Some((lane, _)) = self.lane(token) {
                 lane.settled.push(record.id);
             }
-            self.feed(token, |lane, now, slots| lane.succeeded(offset, now, slots));
+            self.feed(token, |lane, now, slots| lane.succeeded(part, offset, now, slots));
             return self.poke(token.member);
         }
         let retryable = self.is_down();
         let mut is_wanted = false;
-        self.feed(token, |lane, now, slots| is_wanted = lane.failed(offset, retryable, now, slots));
+        self.feed(token, |lane, now, slots| {
+            is_wanted = lane.failed(part, offset, retryable, now, slots)
+        });
         if is_wanted {
             let next = self.decide(token, offset, record, in_place);
             if let Some((lane, _)) = self.lane(token)
@@ -797,7 +890,7 @@ impl World {
             {
                 lane.settled.push(record.id);
             }
-            self.feed(token, |lane, now, slots| lane.judged(offset, next, now, slots));
+            self.feed(token, |lane, now, slots| lane.judged(part, offset, next, now, slots));
         } else {
             self.count("held back by a breaker");
         }
@@ -853,43 +946,28 @@ impl World {
             self.ledger.broken =
                 Some(format!("record {} was published {} times", record.id, verdict.state.overall));
         }
-        let origin = reading.origin.unwrap_or(Origin {
-            topic: "orders",
-            partition: partition(token.at),
-            offset,
-        });
-        let stamp = Stamp {
-            group: GROUP,
-            origin,
-            produced_at: None,
-            from: ("orders", partition(token.at), offset),
-            state: &verdict.state,
-            hop: reading.hop + 1,
-            epoch: None,
-            redriven: 0,
-            failure: Some(Failed { failure: &failure, at: now }),
-            stop,
-            now,
-        };
-        let written = headers::write(&headers, &stamp, Dialect::Native);
-        let headers = written
-            .iter()
-            .map(|it| (it.name.to_owned(), it.value.unwrap_or_default().to_vec()))
-            .collect();
-        Next::Publish(Rc::new(Outgoing { to, headers }))
+        let failed = Some(Failed { failure: &failure, at: now });
+        let out = self.stamped(token, offset, record, &reading, &verdict.state, to, stop, failed);
+        Next::Publish(out)
     }
 
     fn publish_lands(&mut self, token: Token, offset: i64, id: u64, out: &Hops, landing: Landing) {
+        let mut below = 0;
+        let is_owner = self.owns(token);
         if landing != Landing::Failed {
             let now = self.time + EPOCH;
             match out.to {
                 Some(at) => {
-                    self.cluster.append(at, id, out.headers.clone(), now, &mut self.rng);
+                    let headers = out.headers.clone();
+                    below = 1 + self.cluster.append(at, id, headers, now, &mut self.rng);
+                    self.copy_lands(at, below - 1, is_owner);
                     self.deliver_soon(at);
                 }
-                None => self.ledger.dead_lettered(id),
+                None => {
+                    self.ledger.dead_lettered(id);
+                    self.dead_letter_lands(token, offset, id, out);
+                }
             }
-            let is_owner = self.cluster.is_owner(token.at, token.member, token.generation);
             if self.lane(token).is_none() || !is_owner {
                 self.count("late publish");
                 self.ledger.may_run_again([id]);
@@ -902,12 +980,12 @@ impl World {
         if landing == Landing::Fine
             && let Some((lane, _)) = self.lane(token)
         {
-            lane.running.remove(&offset);
+            lane.running.remove(&(token.at, offset));
             lane.settled.push(id);
         }
         self.feed(token, |lane, now, slots| match landing {
-            Landing::Fine => lane.published(offset, now, slots),
-            _ => lane.publish_failed(offset, now, slots),
+            Landing::Fine => lane.published(token.at.0, offset, below, now, slots),
+            _ => lane.publish_failed(token.at.0, offset, now, slots),
         });
         self.poke(token.member);
     }
@@ -919,14 +997,16 @@ impl World {
             if let Some(range) = ranges.first().cloned() {
                 self.refetch(token, range.start..range.start + (range.end - range.start + 1) / 2);
             }
-            self.feed(token, |lane, now, slots| lane.refetch_failed(ticket, now, slots));
+            self.feed(token, |lane, now, slots| {
+                lane.refetch_failed(token.at.0, ticket, now, slots)
+            });
             return;
         }
         self.count("refetch");
         for range in ranges {
             self.refetch(token, range.clone());
         }
-        self.feed(token, |lane, now, slots| lane.refetch_done(ticket, now, slots));
+        self.feed(token, |lane, now, slots| lane.refetch_done(token.at.0, ticket, now, slots));
     }
 
     fn refetch(&mut self, token: Token, range: Range<i64>) {
@@ -934,7 +1014,7 @@ impl World {
         let records: Vec<_> = log.records.range(range).map(|it| (*it.0, it.1.clone())).collect();
         for (offset, record) in records {
             let item = self.item(token.at, offset, &record);
-            self.feed(token, |lane, now, slots| lane.refetched(item, now, slots));
+            self.feed(token, |lane, now, slots| lane.refetched(token.at.0, item, now, slots));
         }
     }
 
@@ -957,15 +1037,14 @@ impl World {
     }
 
     fn commit_lands(&mut self, commit: Commit, landing: Landing) {
-        let Commit { token, offset, metadata, covered } = commit;
-        let is_owner = self.cluster.is_owner(token.at, token.member, token.generation);
-        if !is_owner {
+        let Commit { token, parts, covered } = commit;
+        if !self.owns(token) {
             self.count("refused commit");
             self.lose(token);
             return;
         }
         if landing != Landing::Failed {
-            self.cluster.offsets.insert(token.at, Committed { offset, metadata });
+            self.keep_offsets(token, parts);
         }
         if let Some((lane, _)) = self.lane(token)
             && landing == Landing::Fine
@@ -979,6 +1058,12 @@ impl World {
             Landing::Fine => lane.committed(now, slots),
             _ => lane.commit_failed(now, slots),
         });
+    }
+
+    fn keep_offsets(&mut self, token: Token, parts: Vec<(i64, String)>) {
+        for (at, (offset, metadata)) in self.parts(self.home(token.at)).into_iter().zip(parts) {
+            self.cluster.offsets.insert(at, Committed { offset, metadata });
+        }
     }
 
     // ----- actions
@@ -997,25 +1082,36 @@ impl World {
             let Some((lane, slots)) = self.lane(token) else {
                 return;
             };
-            let Some(action) = lane.lane.next_action() else {
+            let Some(asked) = lane.lane.next_action(token.at.0) else {
                 let wake = lane.lane.next_wakeup(now, slots);
                 self.wake_at(token, wake, now);
                 break;
             };
-            self.carry_out(token, action);
+            match asked {
+                Asked::Part { part, action } => {
+                    self.carry_out(Token { at: (part, token.at.1), ..token }, action);
+                }
+                Asked::Commit(parts) => self.commit(token, parts),
+                Asked::Mark(marker) => self.mark(token, marker, true),
+                Asked::Unmark(marker) => self.mark(token, marker, false),
+                Asked::Drained => self.drained(token),
+            }
         }
+        self.count_dropped(token);
         let slots = self.fresh_slots.total();
         let limits = &self.lane_config;
         let (index, ready, budget) = (limits.index_limit, limits.ready_limit, limits.byte_budget);
         if self.lane(token).is_some_and(|(lane, _)| lane.lane.is_folded()) {
             self.count("folded");
         }
+        let home = self.home(token.at);
+        let (is_source, parts) = (home.0 == 0, self.parts(home).len());
         if let Some((lane, _)) = self.lane(token) {
             let (records, bytes) = lane.lane.held();
-            let is_source = token.at.0 == 0;
             // A source's batch that is on its way when it is paused still comes.
             // What a breaker sends back to its place comes on top.
             let slack = if is_source { 40 } else { 2 } + slots;
+            let (slack, budget) = (slack * parts, budget * parts);
             // Those that stopped the lane come back when it goes on, up to what may be under way.
             let ready = ready * 5;
             if records > index + ready + slack || bytes > 2 * budget + 400 * (slack + ready) {
@@ -1042,12 +1138,35 @@ impl World {
         }
     }
 
-    fn carry_out(&mut self, token: Token, action: Action<Rc<Record>, Hops>) {
+    fn commit(&mut self, token: Token, parts: Vec<(i64, String)>) {
+        let covered = self
+            .lane(token)
+            .map_or(0, |(lane, _)| lane.covering.take().unwrap_or(lane.settled.len()));
+        let commit = Commit { token: self.whole(token), parts, covered };
+        if self.is_exactly_once {
+            return self.commit_in_transaction(commit);
+        }
+        let to_commit = &mut self.members[token.member].to_commit;
+        to_commit.push(commit);
+        if to_commit.len() == 1 {
+            let delay = self.rng.range(0, 10);
+            self.after(delay, Event::SendCommits(token.member));
+        }
+    }
+
+    fn carry_out(&mut self, token: Token, action: Act) {
         match action {
             Action::Run { offset, payload, in_place } => {
                 let due = self.item(token.at, offset, &payload).due;
                 let clock = self.clock(token.member);
-                if !self.cluster.is_owner(token.at, token.member, token.generation) {
+                if self.owns(token)
+                    && let Some(rank) = self.rank(token.at, offset, &payload)
+                {
+                    let (generation, lane, id) = (token.generation, token.at.1, payload.id);
+                    let position = self.lane(token).map_or(0, |it| it.0.lane.position(1));
+                    self.ledger.start(Start { generation, lane, id, rank, position });
+                }
+                if !self.owns(token) {
                     // A member that was deposed without noticing it.
                     self.ledger.may_run_again([payload.id]);
                 } else if self.is_exactly_once {
@@ -1064,14 +1183,37 @@ impl World {
                     self.rng.range(1, 30)
                 };
                 if let Some((lane, _)) = self.lane(token) {
-                    lane.running.insert(offset, payload.id);
+                    lane.running.insert((token.at, offset), payload.id);
                 }
                 self.after(time, Event::Ran { token, offset, record: payload, in_place });
             }
             Action::Publish { offset, payload, hop } => {
                 let out = match hop {
                     Hop::Verdict(out) => out,
+                    Hop::DeadLetter(reason) if self.ordering.is_some() => {
+                        let follows = self.follows(token, &payload);
+                        let topic = "orders";
+                        let follows = follows.map(|offset| Origin {
+                            topic,
+                            partition: partition(token.at),
+                            offset,
+                        });
+                        let stop = Stop::DeadLetter { reason, follows };
+                        self.unrun(token, offset, &payload, None, stop)
+                    }
                     Hop::DeadLetter(_) => Rc::new(Outgoing { to: None, headers: Vec::new() }),
+                    Hop::Follow => {
+                        self.count("follower");
+                        let due = self.clock(token.member);
+                        let stop = Stop::Tier { due, delay: None, forward_to: None };
+                        self.unrun(token, offset, &payload, Some((1, token.at.1)), stop)
+                    }
+                    Hop::Reappend if self.ordering.is_some() => {
+                        self.count("re-append");
+                        let due = self.item(token.at, offset, &payload).due;
+                        let stop = Stop::Tier { due, delay: None, forward_to: None };
+                        self.unrun(token, offset, &payload, Some(token.at), stop)
+                    }
                     Hop::Relay => {
                         self.count("relay");
                         let retry = self.flow.strategy().tiers().len() + 1;
@@ -1084,12 +1226,12 @@ impl World {
                     }
                 };
                 if let Some((lane, _)) = self.lane(token) {
-                    lane.running.insert(offset, payload.id);
+                    lane.running.insert((token.at, offset), payload.id);
                 }
                 if self.is_exactly_once {
                     return self.publish_in_transaction((token, offset, payload.id, out));
                 }
-                let (delay, landing) = (self.rng.range(1, 40), self.landing());
+                let (delay, landing) = (self.late(), self.landing());
                 self.after(
                     delay,
                     Event::PublishLands { token, offset, id: payload.id, out, landing },
@@ -1116,21 +1258,6 @@ impl World {
                 self.count("deleted block");
                 self.cluster.blocks.remove(&(token.at, id));
             }
-            Action::Commit { offset, metadata } => {
-                let covered = self
-                    .lane(token)
-                    .map_or(0, |(lane, _)| lane.covering.take().unwrap_or(lane.settled.len()));
-                let commit = Commit { token, offset, metadata, covered };
-                if self.is_exactly_once {
-                    return self.commit_in_transaction(commit);
-                }
-                let to_commit = &mut self.members[token.member].to_commit;
-                to_commit.push(commit);
-                if to_commit.len() == 1 {
-                    let delay = self.rng.range(0, 10);
-                    self.after(delay, Event::SendCommits(token.member));
-                }
-            }
             Action::Pause | Action::Resume => {
                 let is_paused = action == Action::Pause;
                 self.count(if is_paused { "pause" } else { "resume" });
@@ -1145,7 +1272,7 @@ impl World {
                 let delay = self.rng.range(10, 2000);
                 self.after(delay, Event::GoOn(token));
             }
-            Action::Drained => self.drained(token),
+            Action::Commit { .. } | Action::Drained => {}
             Action::Tell(told) => match told {
                 Told::MapCut(_) => {
                     self.count("map cut");
@@ -1191,12 +1318,13 @@ impl World {
         // What is still running will not be heard of.
         let unheard: Vec<_> = lane.running.values().chain(&lane.settled).copied().collect();
         self.ledger.may_run_again(unheard);
-        self.members[token.member].lanes.remove(&token.at);
+        let home = self.home(token.at);
+        self.members[token.member].lanes.remove(&home);
         self.leave_transaction(token);
         match to.filter(|it| self.members[*it].is_alive) {
-            Some(to) => self.assign(to, token.at),
+            Some(to) => self.assign(to, home),
             None => {
-                self.orphans.insert(token.at);
+                self.orphans.insert(home);
                 self.give_orphans_a_home();
             }
         }

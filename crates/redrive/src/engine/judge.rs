@@ -184,6 +184,17 @@ impl Judge<'_> {
                 let to = self.plan.flow.strategy().relay_target(source).unwrap_or(source);
                 self.unchanged(Arc::clone(to), record)
             }
+            Hop::Follow => {
+                let headers: Vec<_> = record.headers().collect();
+                let reading = self.plan.read_record(role, &headers, record);
+                // A flow without retry topics has no followers.
+                let Some(tier) = self.plan.flow.strategy().tiers().first() else {
+                    return self.dead_letter(role, record, Reason::Follower);
+                };
+                let stop = Stop::Tier { due: self.now, delay: tier.delay, forward_to: None };
+                let to = Arc::clone(&tier.topic);
+                self.outgoing(to, record, &reading, &reading.state, None, stop)
+            }
             Hop::Reappend => {
                 let topic =
                     self.plan.stops.iter().map(|it| &it.topic).find(|it| ***it == *record.topic());

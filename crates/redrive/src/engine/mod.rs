@@ -816,7 +816,7 @@ impl Engine {
                     }
                     Hop::Reappend => self.tools.events.tell(&Event::Reappended(spot(&payload))),
                     Hop::Relay => self.state.numbers.relayed.add(1),
-                    Hop::Verdict(_) => {}
+                    Hop::Verdict(_) | Hop::Follow => {}
                 }
                 let outgoing = judge.hop(role, &payload, hop);
                 if let Some(link) = self.tools.groups.get(group).filter(|it| it.transactions) {

@@ -1,0 +1,347 @@
+//! Records of an ordered lane that come and go.
+
+use super::super::entities::{Copy, Part, Pending, Sent, State};
+use super::super::entity::{EntityId, Identity};
+use super::super::parking::Ended;
+use super::super::{Action, Fate, Hop, Item, Lane, Marker, Phase, Ranked, Slots};
+use super::{Hopping, OnDeadLetter, OrderedAction, OrderedLane, Routed, Stage, place};
+use crate::mutation::{self, Mutation};
+use crate::time::Timestamp;
+use crate::verdict::Reason;
+
+impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
+    /// Finds a place for a record that was read.
+    pub(super) fn take_in(
+        &mut self,
+        part: Part,
+        item: Item<Ranked<P>>,
+        now: Timestamp,
+        slots: &mut Slots,
+    ) {
+        let is_ours = item.fate != Fate::Settle && self.place(part, &item).is_some();
+        let lane = &mut self.lanes[part];
+        if !lane.see(&item) {
+            return;
+        }
+        if !is_ours {
+            return lane.admit(item, now, slots);
+        }
+        let epoch = item.payload.rank.and_then(|it| it.epoch);
+        let has_epochs = part > 0 && !self.config.is_exactly_once;
+        if has_epochs && self.epochs.is_void(part, item.offset, epoch) {
+            self.void += 1;
+            return self.lanes[part].settle_parked(item.offset, item.dated());
+        }
+        self.file(part, item, false, now, slots);
+    }
+
+    /// Which entity's record it is, and which one. Each record of a tier that belongs to nobody is taken for an entity of its
+    /// own; those of the source are not looked at.
+    pub(super) fn place(&self, part: Part, item: &Item<Ranked<P>>) -> Option<(EntityId, Identity)> {
+        place(part, item.offset, item.payload.rank)
+    }
+
+    /// Finds a place for a record that counts, or for one that was folded away.
+    pub(super) fn file(
+        &mut self,
+        part: Part,
+        item: Item<Ranked<P>>,
+        is_scanned: bool,
+        now: Timestamp,
+        slots: &mut Slots,
+    ) {
+        let Some((entity, identity)) = self.place(part, &item) else {
+            return;
+        };
+        let lane = &mut self.lanes[part];
+        let hop = item.payload.rank.map_or(0, |it| it.hop);
+        let copy = Copy {
+            part,
+            offset: item.offset,
+            hop,
+            due: item.due,
+            is_dated: item.is_dated,
+            wake: lane.wake(&item),
+            until: self
+                .config
+                .lane
+                .retention
+                .map_or(Timestamp::from_millis(i64::MAX), |it| item.appended_at.after(it / 2)),
+        };
+        if let Some(hopping) = self.hops.get_mut(&(entity, identity)) {
+            // This is the copy that is on its way, or one more of it, or one that is ahead of it and was folded away.
+            let before = hopping.copy;
+            if hop < hopping.hop || before.is_some_and(|it| it.hop >= hop) {
+                self.superseded += 1;
+                return lane.settle_parked(item.offset, copy.dated());
+            }
+            hopping.copy = Some(copy);
+            lane.park(item);
+            if let Some(before) = before {
+                self.superseded += 1;
+                self.lanes[before.part].settle_parked(before.offset, before.dated());
+            }
+            return self.landed(entity, identity);
+        }
+        if let Some(known) = self.entities.pending(entity, identity).copied() {
+            self.superseded += 1;
+            let is_newer = hop > known.copy.hop && !mutation::is(Mutation::IgnoreHops);
+            let is_idle = is_newer
+                && match known.state {
+                    State::Parked => true,
+                    State::Turn | State::Sent(_) => {
+                        self.lanes[known.copy.part].withdraw(known.copy.key())
+                    }
+                };
+            if !is_idle {
+                return self.lanes[part].settle_parked(item.offset, copy.dated());
+            }
+            self.lanes[known.copy.part].settle_parked(known.copy.offset, known.copy.dated());
+            self.lanes[part].park(item);
+            self.age(entity, identity, &copy);
+            if let Some(it) = self.entities.get_mut(entity)
+                && it.turn == Some(identity)
+            {
+                it.turn = None;
+            }
+            self.entities.change(entity, identity, |it| {
+                *it = Pending { copy, state: State::Parked, is_hopping: false };
+            });
+            self.touched.insert(entity);
+            return;
+        }
+        let known = self.entities.get(entity);
+        let folded = [self.folds.may_have(entity), self.folds.may_have_again(entity)];
+        let is_beyond = match known {
+            Some(known) => known.horizon.is_some_and(|it| identity >= it),
+            None => folded[0],
+        };
+        if is_beyond && part > 0 && !self.folds.is_scanning() {
+            if known.is_none() && copy.wake <= now {
+                self.folds.seek();
+            }
+            self.lanes[part].park(item);
+            return self.fold_copy(entity, &copy, copy.until, true);
+        }
+        // Nearly every record is the only one of its entity, and runs.
+        let is_free = part == 0
+            && self.stage == Stage::Open
+            && known.is_none()
+            && !folded[0]
+            && !is_scanned
+            && self.closed.head(entity).is_none();
+        let pending = Pending { copy, state: State::Parked, is_hopping: false };
+        if is_free {
+            let pending = Pending { state: State::Turn, ..pending };
+            self.entities.insert(entity, identity, pending, folded);
+            if let Some(entity) = self.entities.get_mut(entity) {
+                entity.turn = Some(identity);
+            }
+            return self.lanes[part].admit(item, now, slots);
+        }
+        self.lanes[part].park(item);
+        self.age(entity, identity, &copy);
+        self.entities.insert(entity, identity, pending, folded);
+        self.touched.insert(entity);
+        // Else it could be folded away again before its turn comes.
+        let is_old = is_scanned && copy.until <= now && copy.part > 0;
+        if is_old && !mutation::is(Mutation::NeverReappend) {
+            self.send(entity, identity, Sent::Again, now, slots);
+        }
+        if self.entities.records() > self.config.lane.index_limit {
+            self.fold(self.config.lane.index_limit / 4 * 3, now);
+        }
+    }
+
+    /// Retention must not delete a record that stands aside.
+    pub(super) fn age(&mut self, entity: EntityId, identity: Identity, copy: &Copy) {
+        let is_kept = self.config.lane.retention.is_none() || copy.part == 0;
+        if !is_kept && !mutation::is(Mutation::NeverReappend) {
+            self.aging.insert((copy.until, entity, identity));
+        }
+    }
+
+    /// Appends records again that have stood aside for long. Who has a turn is looked after by its part.
+    pub(super) fn append_again(&mut self, now: Timestamp, slots: &mut Slots) {
+        while let Some((at, entity, identity)) = self.aging.first().copied()
+            && at <= now
+            && self.lanes.first().is_some_and(|it| it.phase == Phase::Open)
+        {
+            self.aging.pop_first();
+            let pending = self.entities.pending(entity, identity);
+            if pending.is_some_and(|it| it.is_parked() && it.copy.part > 0) {
+                self.send(entity, identity, Sent::Again, now, slots);
+            }
+        }
+    }
+
+    /// A part was read on: what waited for that may go on.
+    pub(super) fn read_on(&mut self, part: Part) {
+        let position = self.lanes[part].position();
+        while let Some((at, below, entity, identity)) =
+            self.landing.range((part, i64::MIN, EntityId::FIRST, Identity::FIRST)..).next().copied()
+            && at == part
+            && below <= position
+        {
+            self.landing.remove(&(at, below, entity, identity));
+            self.landed(entity, identity);
+        }
+        if part == 1 {
+            self.open_entities();
+        }
+        if part == 0 {
+            let is_whole = position >= self.ends[0];
+            while let Some((origin, entity)) = self.behind_source.first().copied()
+                && (origin < position || is_whole)
+            {
+                self.behind_source.pop_first();
+                self.touched.insert(entity);
+            }
+        }
+    }
+
+    /// Whether everything of the source up to this offset was read.
+    pub(super) fn has_read(&self, origin: i64) -> bool {
+        let position = self.lanes[0].position();
+        origin < position || position >= self.ends[0] || mutation::is(Mutation::IgnoreSource)
+    }
+
+    /// A record is not pending any more. If it was the last that is known of its entity, there may be more.
+    pub(super) fn forget(&mut self, id: EntityId, identity: Identity) {
+        let has_more = self.entities.get(id).is_some_and(|it| it.horizon.is_some());
+        self.entities.remove(id, identity);
+        if has_more && self.entities.get(id).is_none() {
+            self.folds.starve();
+        }
+    }
+
+    /// A record has gone to a tier, and the one that it left is settled. It is pending there once it is read.
+    pub(super) fn landed(&mut self, entity: EntityId, identity: Identity) {
+        let Some(hopping) = self.hops.get(&(entity, identity)).copied() else {
+            return;
+        };
+        let Some(below) = hopping.below else {
+            return;
+        };
+        let is_read = self.lanes[hopping.to].position() >= below;
+        // In a transaction there is one copy, whose offset nobody tells.
+        if !is_read || (below == 0 && hopping.copy.is_none()) {
+            if below > 0 {
+                self.landing.insert((hopping.to, below, entity, identity));
+            }
+            return;
+        }
+        self.hops.remove(&(entity, identity));
+        match hopping.copy {
+            Some(copy) => {
+                self.age(entity, identity, &copy);
+                self.entities.change(entity, identity, |it| {
+                    *it = Pending { copy, state: State::Parked, is_hopping: false };
+                });
+                let horizon = self.entities.get(entity).and_then(|it| it.horizon);
+                if horizon.is_some_and(|it| identity >= it) && !self.folds.is_scanning() {
+                    self.folds.seek();
+                    self.entities.remove(entity, identity);
+                    self.fold_copy(entity, &copy, copy.until, true);
+                    self.aging.remove(&(copy.until, entity, identity));
+                }
+            }
+            // Retention was faster.
+            None => {
+                self.forget(entity, identity);
+            }
+        }
+        if let Some(it) = self.entities.get_mut(entity)
+            && it.turn == Some(identity)
+        {
+            it.turn = None;
+        }
+        self.touched.insert(entity);
+    }
+
+    pub(super) fn ended(&mut self, part: Part, ended: Ended<Ranked<P>, H>) {
+        match ended {
+            Ended::Over { offset, payload, hop } => {
+                let Some((entity, identity)) = place(part, offset, payload.rank) else {
+                    return;
+                };
+                if payload.rank.is_none() {
+                    self.forget(entity, identity);
+                    return;
+                }
+                if hop.as_ref().is_some_and(|hop| self.target(part, hop).is_some()) {
+                    let below = self.below;
+                    if let Some(hopping) = self.hops.get_mut(&(entity, identity)) {
+                        hopping.below = Some(below);
+                    }
+                    return self.landed(entity, identity);
+                }
+                if let Some(hop) = hop
+                    && self.config.is_exactly_once
+                    && self.closes(entity, identity, &hop)
+                {
+                    self.closed.close(Marker { entity, head: identity, epoch: None });
+                }
+                self.forget(entity, identity);
+                self.touched.insert(entity);
+            }
+            Ended::Gone { offset } => {
+                let is_it = |it: &Pending| (it.copy.part, it.copy.offset) == (part, offset);
+                let all = self.entities.iter();
+                let found = all.flat_map(|(id, it)| it.iter().map(move |it| (id, it)));
+                let found = found.filter(|it| is_it(it.1.1)).map(|it| (it.0, it.1.0)).next();
+                if let Some((entity, identity)) = found {
+                    self.forget(entity, identity);
+                    self.touched.insert(entity);
+                }
+            }
+        }
+    }
+
+    /// Which part a hop goes to. None: the dead-letter topic.
+    pub(super) fn target(&self, part: Part, hop: &Hop<H>) -> Option<Part> {
+        match hop {
+            Hop::Verdict(hop) => hop.tier().map(|it| it + 1),
+            Hop::Follow => Some(1),
+            Hop::Reappend => Some(part),
+            Hop::DeadLetter(_) | Hop::Relay => None,
+        }
+    }
+
+    /// Passes on what a part asks for.
+    pub(super) fn route(&mut self, part: Part, action: Action<Ranked<P>, H>) {
+        match &action {
+            Action::Publish { payload: Ranked { rank: Some(rank), payload }, hop, .. } => {
+                let (entity, identity) = (rank.entity, rank.identity);
+                if let Some(to) = self.target(part, hop) {
+                    let hopping = Hopping { to, hop: rank.hop + 1, below: None, copy: None };
+                    self.hops.entry((entity, identity)).or_insert(hopping);
+                    self.entities.change(entity, identity, |it| it.is_hopping = true);
+                    self.touched.insert(entity);
+                } else if self.closes(entity, identity, hop) {
+                    let marker = Marker { entity, head: identity, epoch: self.epoch() };
+                    let payload = payload.clone();
+                    self.actions.push_back(OrderedAction::Mark { marker, payload });
+                    if mutation::is(Mutation::MarkLate) {
+                        self.closed.close(marker);
+                    } else if !self.config.is_exactly_once {
+                        self.marking.insert(marker, (part, action));
+                        return;
+                    }
+                }
+            }
+            Action::Halted { .. } => {
+                self.lanes.iter_mut().for_each(Lane::stop);
+            }
+            _ => {}
+        }
+        self.actions.push_back(OrderedAction::Part { part, action });
+    }
+
+    /// Whether a dead letter closes its entity, and there is no marker yet that says so.
+    pub(super) fn closes(&self, entity: EntityId, identity: Identity, hop: &Hop<H>) -> bool {
+        self.config.on_dead_letter == OnDeadLetter::Hold
+            && !matches!(hop, Hop::DeadLetter(Reason::Follower))
+            && (self.closed.of(entity, identity).is_empty() || self.config.is_exactly_once)
+    }
+}
