@@ -120,8 +120,10 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
             if known.is_none() && copy.wake <= now {
                 self.folds.seek();
             }
+            // It may be the first of its entity after all.
+            let wake = if known.is_none() && copy.wake > now { copy.wake } else { copy.until };
             self.lanes[part].park(item);
-            return self.fold_copy(entity, &copy, copy.until, true);
+            return self.fold_copy(entity, &copy, wake, true);
         }
         // Nearly every record is the only one of its entity, and runs.
         let is_free = part == 0
