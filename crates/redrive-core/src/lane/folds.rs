@@ -78,7 +78,7 @@ pub(super) struct Folds {
 /// Searches take at most this part of the time.
 const SEARCH_SHARE: u32 = 20;
 /// And there is so much time between two of them, if nothing is known to wait.
-const LEAST_PAUSE: Duration = Duration::from_secs(1);
+const LEAST_PAUSE: Duration = Duration::from_millis(100);
 
 impl Folds {
     pub(super) fn is_empty(&self) -> bool {
