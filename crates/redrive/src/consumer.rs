@@ -21,10 +21,13 @@ use crate::event::{Event, Events};
 use crate::handler::{Context, Handler, Names, Outcome};
 use crate::kafka::client::{Properties, Told};
 use crate::kafka::ends;
+use crate::kafka::follow::Follower;
 use crate::kafka::group::{Group, GroupPlan, Pulse, Subscribed};
 use crate::kafka::publish::Publisher;
 use crate::kafka::reread::Rereader;
 use crate::kafka::state::StateTopic;
+use crate::kafka::tails::Tails;
+use crate::order;
 use crate::record::Record;
 use crate::report::{FlowStatus, GroupReport, Outline, Report, State};
 use crate::role::{Role, group_of};
@@ -268,7 +271,7 @@ impl Consumer {
         // Of all flows, since a topic of one that runs elsewhere is not left behind.
         let named = topics::needed(&self.config, &state_topic);
         self.choose(&group)?;
-        self.check()?;
+        self.check(&group)?;
         let needed = topics::needed(&self.config, &state_topic);
         let told = Told::new(self.events.clone());
         let publisher = Arc::new(Publisher::new(&properties, told.clone())?);
@@ -281,6 +284,12 @@ impl Consumer {
         }
         let admin = Admin::new(&properties, told.clone())?;
         let facts = self.look_at_topics(&admin, needed.clone()).await?;
+        let count = |topic: &str| facts.get(topic).map(|it| it.partitions);
+        for flow in self.config.flows.iter().filter(|it| it.ordering == Ordered::Key) {
+            if let Some(problem) = order::counts_problem(flow, count) {
+                return Err(RunError::BadTopic(problem));
+            }
+        }
         let overflow = self.broker.as_ref().map(|broker| {
             // Not before its topics are there: a client that asks for one makes it with other partitions.
             self.events.tell(&Event::Embedded { address: broker.bootstrap().into() });
@@ -369,16 +378,14 @@ impl Consumer {
         Ok(())
     }
 
-    fn check(&self) -> Result<(), RunError> {
+    fn check(&self, group: &str) -> Result<(), RunError> {
         for flow in &self.config.flows {
             let topic = flow.flow.source();
             if self.role.needs_handler(flow) && !self.handlers.contains_key(&**topic) {
                 return Err(RunError::NoHandler(topic.to_string()));
             }
-            if flow.ordering == Ordered::Key {
-                let message =
-                    format!("the flow of {topic} has `ordering: key`, which is not there yet");
-                return Err(RunError::Unsupported(message));
+            if let Some(problem) = order::problem(flow, group, self.config.exactly_once) {
+                return Err(RunError::Unsupported(problem));
             }
         }
         Ok(())
@@ -506,6 +513,8 @@ struct Machine {
     limit: Duration,
     /// Asks where logs end, until it is over.
     ends: Option<thread::JoinHandle<()>>,
+    /// Follows the state topic, where there are ordered lanes.
+    follower: Option<(Arc<Follower>, thread::JoinHandle<()>)>,
     is_over: Arc<AtomicBool>,
 }
 
@@ -521,6 +530,9 @@ impl Setup<'_> {
             self.told.clone(),
         ));
         let (rereader, _) = Rereader::start(&self.properties, &self.group, self.told.clone())?;
+        let is_ordered = config.flows.iter().any(|it| it.ordering == Ordered::Key);
+        let ordered = if is_ordered { Some(self.follow_state()?) } else { None };
+        let (ordered, following) = ordered.unzip();
         let plans: Vec<_> = config.flows.iter().map(|it| Arc::new(self.plan(it))).collect();
         let inboxes: Vec<Arc<Inbox>> = plans.iter().map(|_| Arc::default()).collect();
 
@@ -536,6 +548,7 @@ impl Setup<'_> {
                     stop: index,
                     inbox: Arc::clone(inbox),
                     lanes: self.lanes(flow, stop.role, &stop.topic),
+                    joined: order::joined(flow, stop.role),
                     start: if stop.role == Stop::Source { start } else { Start::Earliest },
                     events: events.of_flow(flow.flow.source(), &state.numbers),
                 };
@@ -554,6 +567,7 @@ impl Setup<'_> {
                 group,
                 topics,
                 is_exactly_once: config.exactly_once,
+                ordered: ordered.clone(),
                 revoke_limit: config.drain.revoke,
                 shutdown_limit: config.drain.shutdown,
             };
@@ -577,6 +591,7 @@ impl Setup<'_> {
             admin: self.admin.clone(),
             limit: config.drain.shutdown,
             ends: None,
+            follower: ordered.as_ref().map(|it| Arc::clone(&it.follower)).zip(following),
             is_over: Arc::default(),
         };
         let mut running = Vec::new();
@@ -594,6 +609,7 @@ impl Setup<'_> {
             let tools = Tools {
                 publisher: Arc::clone(&publisher),
                 state_topic: Arc::clone(&state_topic),
+                tails: ordered.as_ref().map(|it| Arc::clone(&it.tails)),
                 rereader: rereader.clone(),
                 groups: links.collect(),
                 partitions: Arc::clone(&counts) as Arc<dyn Partitions + Send + Sync>,
@@ -649,7 +665,24 @@ impl Setup<'_> {
             dead_letter_format: flow.dead_letter_format,
             stops: flow.stops(),
             timeout: flow.timeout,
+            entity: (flow.ordering == Ordered::Key).then(|| flow.entity.clone()),
         }
+    }
+
+    /// What ordered lanes need.
+    fn follow_state(&self) -> Result<(order::Needs, thread::JoinHandle<()>), RunError> {
+        let (properties, group) = (&self.properties, &self.group);
+        let (tails, asking) = Tails::start(properties, group, self.told.clone())?;
+        let (follower, following) = Follower::start(
+            Arc::clone(&self.state_topic),
+            properties,
+            group,
+            self.told.clone(),
+            self.consumer.events.clone(),
+            Arc::clone(&tails),
+        )?;
+        asking.map_err(not_started)?;
+        Ok((order::Needs { tails, follower }, following.map_err(not_started)?))
     }
 
     fn lanes(&self, flow: &FlowConfig, role: Stop, topic: &Arc<str>) -> LaneConfig {
@@ -658,13 +691,24 @@ impl Setup<'_> {
             Ordered::Partition => Order::Partition,
             Ordered::None | Ordered::Key => Order::None,
         };
-        let retention = self.facts.get(topic).and_then(Facts::retention);
-        LaneConfig {
+        let retention = |topic: &Arc<str>| self.facts.get(topic).and_then(Facts::retention);
+        let lane = LaneConfig {
             order,
             byte_budget: usize::try_from(flow.payload_budget).unwrap_or(usize::MAX),
             commit_every: self.consumer.config.commit_interval,
-            retention: retention.filter(|_| role != Stop::Source),
+            retention: retention(topic).filter(|_| role != Stop::Source),
             ..LaneConfig::new(kind, &*self.cluster)
+        };
+        if flow.ordering != Ordered::Key {
+            return lane;
+        }
+        // The source's speaks for all that belong together.
+        let others = flow.stops().into_iter().filter(|it| it.role != Stop::Source);
+        LaneConfig {
+            retention: others.filter_map(|it| retention(&it.topic)).min(),
+            // Kafka forgets what was committed outside of a subscription, after a day on older brokers.
+            commit_idle_every: order::COMMIT_AGAIN,
+            ..lane
         }
     }
 
@@ -702,8 +746,11 @@ fn spawn(
     name: &str,
     run: impl FnOnce() + Send + 'static,
 ) -> Result<thread::JoinHandle<()>, RunError> {
-    let thread = thread::Builder::new().name(name.to_owned()).spawn(run);
-    thread.map_err(|error| RunError::Fatal(format!("a thread could not be started: {error}")))
+    thread::Builder::new().name(name.to_owned()).spawn(run).map_err(not_started)
+}
+
+fn not_started(error: std::io::Error) -> RunError {
+    RunError::Fatal(format!("a thread could not be started: {error}"))
 }
 
 impl Machine {
@@ -724,6 +771,10 @@ impl Machine {
         }
         if let Some(ends) = self.ends {
             _ = ends.join();
+        }
+        if let Some((follower, thread)) = self.follower {
+            follower.end();
+            _ = thread.join();
         }
         _ = self.publisher.flush(self.limit);
     }

@@ -163,6 +163,42 @@ pub enum Event {
     Recovered,
     /// A record was due so late that retention could have deleted it first, and goes to the end of its topic.
     Reappended(Spot),
+    /// A record of an entity goes to the dead-letter topic, and those behind it follow, until an operator opens the entity again.
+    EntityClosed {
+        /// The entity's name, where it is known.
+        entity: Option<Arc<str>>,
+        /// Where the record was produced.
+        head: Spot,
+        /// Why it is dead-lettered.
+        reason: String,
+    },
+    /// An entity is open again: its records run.
+    EntityOpened {
+        /// The entity's name, where it is known, else its hash.
+        entity: Option<Arc<str>>,
+        /// The source topic.
+        topic: Arc<str>,
+        /// The partition.
+        partition: i32,
+    },
+    /// What a member published when the partition was another one's already does not count: it is settled unrun.
+    Void {
+        /// The source topic.
+        topic: Arc<str>,
+        /// The partition.
+        partition: i32,
+        /// How many records.
+        copies: u64,
+    },
+    /// The state topic did not take that an entity is closed or open, and is tried again.
+    MarkFailed {
+        /// The record that the others of its entity follow.
+        spot: Spot,
+        /// The state topic.
+        to: Arc<str>,
+        /// What Kafka said.
+        error: String,
+    },
     /// A record did not reach its next stop, and is held until it does.
     PublishFailed {
         /// The record.
@@ -340,6 +376,7 @@ impl Event {
             | Event::Paused
             | Event::Resumed
             | Event::BreakerClosed
+            | Event::EntityOpened { .. }
             | Event::Embedded { .. }
             | Event::Recovered => Level::Info,
             Event::Revoked { is_lost, .. } => {
@@ -362,10 +399,13 @@ impl Event {
             | Event::TransactionAborted { .. }
             | Event::Held { .. }
             | Event::BreakerOpened
+            | Event::Void { .. }
             | Event::Client { .. } => Level::Warning,
             Event::DeadLettered { .. }
             | Event::Stopped { .. }
             | Event::PublishFailed { .. }
+            | Event::EntityClosed { .. }
+            | Event::MarkFailed { .. }
             | Event::TooLarge { .. }
             | Event::Lost { .. }
             | Event::Overflowed { .. }
@@ -392,6 +432,10 @@ impl Event {
             Event::BreakerClosed => "breaker_closed",
             Event::Recovered => "recovered",
             Event::Reappended(_) => "reappended",
+            Event::EntityClosed { .. } => "entity_closed",
+            Event::EntityOpened { .. } => "entity_opened",
+            Event::Void { .. } => "void",
+            Event::MarkFailed { .. } => "mark_failed",
             Event::PublishFailed { .. } => "publish_failed",
             Event::TooLarge { .. } => "too_large",
             Event::CommitFailed { .. } => "commit_failed",
@@ -500,6 +544,18 @@ impl Event {
             Event::PublishFailed { spot, to, error } => {
                 Facts { to: Some(to), error: Some(error), ..on(spot) }
             }
+            Event::MarkFailed { spot, to, error } => {
+                Facts { to: Some(to), error: Some(error), ..on(spot) }
+            }
+            Event::EntityClosed { entity, head, reason: _ } => {
+                Facts { entity: entity.as_deref(), ..on(head) }
+            }
+            Event::EntityOpened { entity, topic, partition } => {
+                Facts { entity: entity.as_deref(), ..at(topic, *partition) }
+            }
+            Event::Void { topic, partition, copies } => {
+                Facts { count: Some(*copies), ..at(topic, *partition) }
+            }
             Event::TooLarge { spot, to } => Facts { to: Some(to), ..on(spot) },
             Event::MapCut(spot) | Event::Foreign(spot) | Event::Reappended(spot) => on(spot),
             Event::Unreadable { spot, header } => Facts { header: Some(header), ..on(spot) },
@@ -583,6 +639,8 @@ pub struct Facts<'a> {
     pub reason: Option<Reason>,
     /// The header that could not be read.
     pub header: Option<&'a str>,
+    /// The entity, by its name.
+    pub entity: Option<&'a str>,
     /// How many records.
     pub count: Option<u64>,
 }
@@ -687,6 +745,29 @@ impl fmt::Display for Event {
             Event::Reappended(spot) => {
                 write!(f, "{spot} goes to the end of its topic, before retention deletes it")
             }
+            Event::EntityClosed { entity, head, reason } => {
+                let entity = entity.as_deref().unwrap_or("without a name");
+                write!(
+                    f,
+                    "the entity {entity} is closed: {head} goes to the dead-letter topic ({reason}), and those behind it follow until somebody opens it again"
+                )
+            }
+            Event::EntityOpened { entity, topic, partition } => {
+                let entity = entity.as_deref().unwrap_or("without a name");
+                write!(f, "the entity {entity} of {topic}/{partition} is open again")
+            }
+            Event::Void { topic, partition, copies } => {
+                let (records, count) =
+                    if *copies == 1 { ("copy", "does") } else { ("copies", "do") };
+                write!(
+                    f,
+                    "{copies} {records} that a former owner of {topic}/{partition} published too late {count} not count"
+                )
+            }
+            Event::MarkFailed { spot, to, error } => write!(
+                f,
+                "{to} did not take that the entity of {spot} is closed or open, and it is held: {error}"
+            ),
             Event::PublishFailed { spot, to, error } => {
                 write!(f, "{spot} could not be published to {to} and is held: {error}")
             }

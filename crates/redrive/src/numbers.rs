@@ -41,6 +41,8 @@ pub(crate) struct Numbers {
     pub(crate) relayed: Count,
     pub(crate) foreign: Count,
     pub(crate) reappended: Count,
+    pub(crate) void: Count,
+    pub(crate) superseded: Count,
     pub(crate) stops: Count,
     pub(crate) lost: Count,
     pub(crate) unreadable: Count,
@@ -69,6 +71,8 @@ impl Default for Numbers {
             relayed: Count::default(),
             foreign: Count::default(),
             reappended: Count::default(),
+            void: Count::default(),
+            superseded: Count::default(),
             stops: Count::default(),
             lost: Count::default(),
             unreadable: Count::default(),
@@ -115,6 +119,7 @@ impl Numbers {
             Event::Foreign(_) => self.foreign.add(1),
             Event::Unreadable { .. } => self.unreadable.add(1),
             Event::Reappended(_) => self.reappended.add(1),
+            Event::Void { copies, .. } => self.void.add(*copies),
             _ => {}
         }
     }

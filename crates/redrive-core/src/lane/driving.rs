@@ -44,6 +44,7 @@ impl<P: Clone, H: Clone> Lane<P, H> {
     #[must_use]
     pub fn keeping_by(mut self, to_keep: fn(P) -> P) -> Self {
         self.waiting.keep_by(to_keep);
+        self.parked.keep_by(to_keep);
         self
     }
 

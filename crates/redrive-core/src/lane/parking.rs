@@ -18,11 +18,17 @@ use crate::time::Timestamp;
 pub(super) struct Parked<P> {
     kept: BTreeMap<i64, Item<P>>,
     bytes: usize,
+    to_keep: fn(P) -> P,
 }
 
 impl<P> Parked<P> {
     pub(super) fn new() -> Self {
-        Self { kept: BTreeMap::new(), bytes: 0 }
+        Self { kept: BTreeMap::new(), bytes: 0, to_keep: |payload| payload }
+    }
+
+    /// Sets what makes a payload fit for being kept.
+    pub(super) fn keep_by(&mut self, to_keep: fn(P) -> P) {
+        self.to_keep = to_keep;
     }
 
     pub(super) fn len(&self) -> usize {
@@ -33,7 +39,8 @@ impl<P> Parked<P> {
         self.bytes
     }
 
-    fn insert(&mut self, item: Item<P>) {
+    fn insert(&mut self, mut item: Item<P>) {
+        item.payload = (self.to_keep)(item.payload);
         self.bytes += item.bytes;
         self.kept.insert(item.offset, item);
     }

@@ -187,7 +187,7 @@ impl<'a> Builder<'a> {
             }
         }
         self.check_sum(&flow, at);
-        self.check_ordering(raw);
+        self.check_ordering(at);
         self.check_timeouts(raw);
         self.check_rate(raw, may_have_topics);
         advice::look(&flow, &found, raw, self.out);
@@ -200,6 +200,8 @@ impl<'a> Builder<'a> {
             handler: service.and_then(|it| http::build(it, timeout, self.out)).map(Handler::Http),
             concurrency: raw.concurrency.as_ref().map_or(16, |it| it.value.0),
             ordering: raw.ordering.as_ref().map_or(Ordering::None, |it| it.value),
+            entity: raw.entity.as_ref().map(|it| it.value.clone()).unwrap_or_default(),
+            on_dead_letter: raw.on_dead_letter.as_ref().map(|it| it.value).unwrap_or_default(),
             dead_letter_format: dead_letter
                 .and_then(|it| it.format.as_ref())
                 .map_or(super::DeadLetterFormat::Raw, |it| it.value),
@@ -516,13 +518,33 @@ impl<'a> Builder<'a> {
     }
 
     /// With order per entity a lane is owned whole.
-    fn check_ordering(&mut self, raw: &RawFlow) {
-        let (Some(ordering), Some(retry)) = (&raw.ordering, &raw.retry) else {
+    fn check_ordering(&mut self, at: &At<RawFlow>) {
+        let raw = &at.value;
+        let Some(ordering) = raw.ordering.as_ref().filter(|it| it.value == Ordering::Key) else {
+            // Where that cannot be read, nobody knows.
+            if self.out.has_error_at(&at.place.below("ordering").path) {
+                return;
+            }
+            let other = raw.ordering.as_ref().map_or(Ordering::None, |it| it.value).as_str();
+            let keys = [
+                ("entity", raw.entity.as_ref().map(|it| &it.place)),
+                ("on_dead_letter", raw.on_dead_letter.as_ref().map(|it| &it.place)),
+            ];
+            for (key, place) in keys.into_iter().filter_map(|it| Some((it.0, it.1?))) {
+                let message = format!("`{key}` is for `ordering: key`, but this is `{other}`");
+                self.out.error(place, message, "add `ordering: key` to the flow, or take it out");
+            }
             return;
         };
-        if ordering.value != Ordering::Key {
-            return;
+        if self.raw.exactly_once.as_ref().is_some_and(|it| it.value) {
+            let message =
+                "`ordering: key` and `exactly_once: true` cannot be had together in this version";
+            let hint = "choose one of them: without `exactly_once`, a record that was published twice still runs in its order";
+            self.out.error(&ordering.place, message, hint);
         }
+        let Some(retry) = &raw.retry else {
+            return;
+        };
         let main = self.group();
         let retry = &retry.value;
         let tiers =

@@ -10,6 +10,7 @@ mod admin;
 mod advice;
 mod build;
 mod duration;
+mod entity;
 mod env;
 mod foreign;
 mod http;
@@ -28,11 +29,12 @@ use std::time::Duration;
 
 use redrive_core::headers::Dialect;
 use redrive_core::lane::Breaker;
-pub use redrive_core::lane::Counted;
+pub use redrive_core::lane::{Counted, OnDeadLetter};
 use redrive_core::{Flow, Timestamp};
 
 pub use admin::{Admin, AdminToken, Log, LogFormat, LogLevel};
 pub use duration::{DurationError, format_duration, parse_duration};
+pub use entity::{Entity, Pointer, PointerError};
 pub use env::Lookup;
 pub use http::{Auth, HttpConfig, Secret, Tls};
 pub use kafka::Kafka;
@@ -120,6 +122,10 @@ pub struct FlowConfig {
     pub concurrency: u32,
     /// What runs in order.
     pub ordering: Ordering,
+    /// What names the entity of a record, where the records of one entity run in order.
+    pub entity: Entity,
+    /// What becomes of an entity when one of its records is dead-lettered.
+    pub on_dead_letter: OnDeadLetter,
     /// How a dead letter is written.
     pub dead_letter_format: DeadLetterFormat,
     /// The headers that are written beside Redrive's own.
@@ -193,6 +199,8 @@ impl FlowConfig {
             handler: None,
             concurrency: 16,
             ordering: Ordering::None,
+            entity: Entity::Key,
+            on_dead_letter: OnDeadLetter::Hold,
             dead_letter_format: DeadLetterFormat::Raw,
             dialect: Dialect::Native,
             retry_group: None,
@@ -217,6 +225,21 @@ impl FlowConfig {
     #[must_use]
     pub fn with_concurrency(mut self, records: u32) -> Self {
         self.concurrency = records;
+        self
+    }
+
+    /// Runs the records of each entity in order, across source and retry topics.
+    #[must_use]
+    pub fn with_order_by(mut self, entity: Entity) -> Self {
+        self.ordering = Ordering::Key;
+        self.entity = entity;
+        self
+    }
+
+    /// Says what becomes of an entity when one of its records is dead-lettered.
+    #[must_use]
+    pub fn with_on_dead_letter(mut self, what: OnDeadLetter) -> Self {
+        self.on_dead_letter = what;
         self
     }
 

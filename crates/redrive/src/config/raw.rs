@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use redrive_core::headers::Dialect;
-use redrive_core::lane::Counted;
+use redrive_core::lane::{Counted, OnDeadLetter};
 use redrive_core::{
     Backoff, Exponential, ExponentialRandom, HeaderMatch, Identifier, Kind, Linear, Match, On,
     Random, Then, Timestamp,
@@ -15,6 +15,7 @@ use serde_json::{Value as Json, json};
 use super::Start;
 use super::admin::{RawAdmin, RawLog};
 use super::duration::format_duration;
+use super::entity::Entity;
 use super::http::{HeaderText, RequestHeaders, Secret, Url};
 use super::kafka::Kafka;
 use super::node::{Node, Value};
@@ -76,6 +77,13 @@ section! {
         "concurrency" concurrency: Concurrency, default("16");
         /// What runs in order: nothing, the records of one partition, or those of one entity.
         "ordering" ordering: Ordering, default("`none`");
+        /// With `ordering: key`: what names the entity whose records run in order. The record's key, a header, or a JSON
+        /// pointer into the value. A record without one is not ordered, and order is kept within a partition: all
+        /// records of an entity have to be in the same one.
+        "entity" entity: Entity, default("`key`");
+        /// With `ordering: key`: what becomes of an entity when one of its records goes to the dead-letter topic. `hold`: those
+        /// behind it follow it there, until an operator opens the entity again. `release`: those behind it run.
+        "on_dead_letter" on_dead_letter: OnDeadLetter, default("`hold`");
         /// The retry topics.
         "retry" retry: RawRetry, default("`{ strategy: none }`");
         /// Where records go that cannot be helped.
@@ -96,7 +104,7 @@ section! {
         /// Where a group without offsets begins on the source topic.
         "start" start: Start, default("the config's `start`");
     }
-    later "schedule", "entity", "priority", "on_dead_letter", "relay";
+    later "schedule", "priority", "relay";
 }
 
 section! {
@@ -947,7 +955,7 @@ impl FromNode for Then {
 }
 
 /// The single key of a map that must have one out of several.
-fn one_key<'n>(
+pub(super) fn one_key<'n>(
     node: &'n Node,
     path: &Path<'_>,
     reader: &mut Reader<'_>,

@@ -60,7 +60,8 @@ fn text(bytes: Option<&[u8]>) -> Value {
     }
 }
 
-fn base64(bytes: &[u8]) -> String {
+/// Bytes as text.
+pub(crate) fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for chunk in bytes.chunks(3) {

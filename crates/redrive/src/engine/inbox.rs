@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use redrive_core::lane::Lane;
+use redrive_core::lane::Marker;
 use redrive_core::offsets::BlockId;
 
+use super::machine::{OwnLane, OwnWhole};
 use super::run::End;
 use crate::handler::Outcome;
 use crate::kafka::commit::Refusal;
 use crate::kafka::message::Message;
-use crate::kafka::publish::{Outgoing, Receipt, Unpublished};
-use crate::record::Record;
+use crate::kafka::publish::{At, Receipt, Unpublished};
 
 /// A partition of one of the flow's topics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,8 +23,6 @@ pub(crate) struct LaneKey {
     pub(crate) stop: usize,
     pub(crate) partition: i32,
 }
-
-pub(crate) type OwnLane = Lane<Record, Arc<Outgoing>>;
 
 /// Everything that has happened since the last look.
 #[derive(Default)]
@@ -91,12 +89,14 @@ impl Ended {
 pub(crate) struct Published {
     pub(crate) lane: u64,
     pub(crate) offset: i64,
-    pub(crate) result: Result<(), Unpublished>,
+    pub(crate) result: Result<At, Unpublished>,
 }
 
 pub(crate) enum Letter {
     /// A partition was assigned.
     Open { lane: u64, key: LaneKey, group: usize, machine: Box<OwnLane> },
+    /// Partitions that belong together were assigned, the source's first. That one is held back.
+    OpenWhole { parts: Vec<(u64, LaneKey)>, group: usize, machine: Box<OwnWhole> },
     /// Partitions go: what is under way may end.
     Drain { lanes: Vec<u64>, limit: Duration, latch: Latch },
     /// Partitions are gone.
@@ -109,6 +109,13 @@ pub(crate) enum Letter {
     Reread { lane: u64, ticket: u64, messages: Vec<Message>, end: Option<bool> },
     /// A block is in the state topic, or is not.
     Stored { lane: u64, id: BlockId, is_stored: bool },
+    /// A marker that a lane wanted to have in the state topic is there, or one that it wanted to be gone is gone, unless there is
+    /// an error.
+    Marked { lane: u64, marker: Marker, is_there: bool, error: Option<String> },
+    /// A marker of a lane was read in the state topic.
+    Marker { lane: u64, marker: Marker, offset: i64, name: Option<Arc<str>> },
+    /// The deletion of a marker of a lane was read in the state topic, and its first retry topic ended here after that.
+    MarkerDeleted { lane: u64, marker: Marker, end: i64 },
     /// The flow goes on after it stopped.
     Resume,
     /// The flow is to take nothing more, or to go on.
@@ -168,7 +175,7 @@ impl Inbox {
 }
 
 impl Receipt for Inbox {
-    fn published(&self, (lane, offset): (u64, i64), result: Result<(), Unpublished>) {
+    fn published(&self, (lane, offset): (u64, i64), result: Result<At, Unpublished>) {
         self.put(|it| it.published.push(Published { lane, offset, result }));
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redrive_core::headers::{self, Failed, Header, Owner, Reading, Stamp, Stop};
+use redrive_core::headers::{self, Due, Failed, Header, Owner, Reading, Stamp, Stop};
 use redrive_core::lane::{Hop, Next};
 use redrive_core::{
     Action, Ask, Delivery, Draw, Failure, InPlace, Incident, Origin, Reason, RecordView,
@@ -11,6 +11,7 @@ use redrive_core::{
 };
 
 use super::envelope;
+use super::machine::OwnWhole;
 use super::plan::{FlowPlan, Role};
 use crate::config::DeadLetterFormat;
 use crate::event::{DelayBy, Event, Spot};
@@ -40,6 +41,8 @@ pub(super) struct Judge<'a> {
     pub(super) plan: &'a FlowPlan,
     pub(super) partitions: &'a dyn Partitions,
     pub(super) now: Timestamp,
+    /// The lane that keeps the order, where one does.
+    pub(super) order: Option<&'a OwnWhole>,
 }
 
 impl Judge<'_> {
@@ -196,6 +199,11 @@ impl Judge<'_> {
                 self.outgoing(to, record, &reading, &reading.state, None, stop)
             }
             Hop::Reappend => {
+                if self.order.is_some()
+                    && let Some(outgoing) = self.newer(role, record)
+                {
+                    return outgoing;
+                }
                 let topic =
                     self.plan.stops.iter().map(|it| &it.topic).find(|it| ***it == *record.topic());
                 let topic = topic.map_or_else(|| record.topic().into(), Arc::clone);
@@ -211,9 +219,30 @@ impl Judge<'_> {
     pub(super) fn dead_letter(&self, role: Role, record: &Record, reason: Reason) -> Arc<Outgoing> {
         let headers: Vec<_> = record.headers().collect();
         let reading = self.plan.read_record(role, &headers, record);
-        let stop = Stop::DeadLetter { reason, follows: None };
+        let head = self.order.filter(|_| reason == Reason::Follower).and_then(|it| {
+            let head = it.head(self.plan.entity(record)?)?;
+            let topic: &str = self.plan.flow.source();
+            Some(Origin { topic, partition: record.partition(), offset: head.origin })
+        });
+        let stop = Stop::DeadLetter { reason, follows: head };
         let to = Arc::clone(self.plan.flow.dead_letter());
         self.outgoing(to, record, &reading, &reading.state, None, stop)
+    }
+
+    /// The same record at the tail of its topic, as a copy that is newer than the one before it. None for one that is not
+    /// ordered.
+    fn newer(&self, role: Role, record: &Record) -> Option<Arc<Outgoing>> {
+        let headers: Vec<_> = record.headers().collect();
+        let reading = self.plan.read_record(role, &headers, record);
+        self.plan.own_origin(&reading, record.partition())?;
+        let due = match reading.due {
+            Due::At(due) => due,
+            Due::Now | Due::Unreadable(_) => self.now,
+        };
+        let stop = Stop::Tier { due, delay: None, forward_to: None };
+        let to = self.plan.stops.iter().map(|it| &it.topic).find(|it| ***it == *record.topic());
+        let to = to.map_or_else(|| record.topic().into(), Arc::clone);
+        Some(self.outgoing(to, record, &reading, &reading.state, None, stop))
     }
 
     fn outgoing(
@@ -233,8 +262,10 @@ impl Judge<'_> {
             .zip(&names)
             .map(|((_, value), name)| Header { name, value: *value })
             .collect();
+        // Where the order counts, a record of a retry topic that nobody knows the origin of must not be taken for another one.
+        let source: &str = self.plan.flow.source();
         let here = Origin {
-            topic: self.plan.flow.source(),
+            topic: if self.order.is_some() { record.topic() } else { source },
             partition: record.partition(),
             offset: record.offset(),
         };
@@ -246,7 +277,7 @@ impl Judge<'_> {
             from: (record.topic(), record.partition(), record.offset()),
             state,
             hop: reading.hop.saturating_add(1),
-            epoch: None,
+            epoch: self.order.and_then(OwnWhole::epoch),
             redriven: reading.redriven,
             failure,
             stop,
@@ -266,8 +297,14 @@ impl Judge<'_> {
             let value = headers::write_value(record.value(), &stamp, self.plan.dialect);
             value.map(|it| Body { key: record.key().map(<[u8]>::to_vec), value: Some(it) })
         };
-        let partition = self.partition(&topic, origin.partition);
-        Arc::new(Outgoing { topic, partition, headers, body })
+        let tiers = self.plan.flow.strategy().tiers();
+        let tier = tiers.iter().position(|it| it.topic == topic);
+        // In an ordered lane all stay together.
+        let partition = match self.order.filter(|_| !is_dead) {
+            Some(_) => Some(record.partition()),
+            None => self.partition(&topic, origin.partition),
+        };
+        Arc::new(Outgoing { topic, partition, tier, headers, body })
     }
 
     /// A record that only moves.
@@ -279,7 +316,7 @@ impl Judge<'_> {
         let headers =
             record.raw_headers().map(|(name, value)| (name.to_vec(), value.map(<[u8]>::to_vec)));
         let partition = self.partition(&topic, record.partition());
-        Outgoing { partition, headers: headers.collect(), topic, body: None }
+        Outgoing { partition, tier: None, headers: headers.collect(), topic, body: None }
     }
 
     /// The origin's partition, where the topic has it.
@@ -295,7 +332,8 @@ pub(super) fn trimmed(outgoing: &Outgoing) -> Outgoing {
     let headers = outgoing.headers.iter().filter(|it| !is_long(&it.0)).cloned().collect();
     let body =
         outgoing.body.as_ref().map(|it| Body { key: it.key.clone(), value: it.value.clone() });
-    Outgoing { topic: Arc::clone(&outgoing.topic), partition: outgoing.partition, headers, body }
+    let (topic, partition) = (Arc::clone(&outgoing.topic), outgoing.partition);
+    Outgoing { topic, partition, tier: outgoing.tier, headers, body }
 }
 
 pub(super) fn spot(record: &Record) -> Spot {
@@ -343,9 +381,10 @@ mod tests {
             dead_letter_format: DeadLetterFormat::Raw,
             stops: config.stops(),
             timeout: None,
+            entity: None,
         };
         let record = Record::made_up("orders", 0, 7);
-        let judge = Judge { plan: &plan, partitions: &Any, now };
+        let judge = Judge { plan: &plan, partitions: &Any, now, order: None };
         judge.failed(Role::Source, &record, InPlace::default(), failure, None, Draw::Seed(1))
     }
 

@@ -4,9 +4,12 @@
 //! answer by letter. Being a thread of its own, it wakes within a fraction of a millisecond of a due time.
 
 pub(crate) mod census;
-mod envelope;
+mod entity;
+pub(crate) mod envelope;
 pub(crate) mod inbox;
 mod judge;
+pub(crate) mod machine;
+mod order;
 pub(crate) mod plan;
 mod run;
 pub(crate) mod trace;
@@ -19,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rdkafka::types::RDKafkaErrorCode;
-use redrive_core::lane::{Action, Event as Told, Fate, Hop, Next, Slots};
+use redrive_core::lane::{Action, Event as Told, Fate, Hop, Next, OrderedCensus, Slots};
 use redrive_core::offsets::BlockId;
 use redrive_core::{Draw, Failure, Reason, Timestamp};
 use tokio::runtime::Handle;
@@ -33,13 +36,15 @@ use crate::kafka::publish::{Outgoing, Publisher, Unpublished};
 use crate::kafka::queue::Queue;
 use crate::kafka::reread::{self, Rereader};
 use crate::kafka::state::StateTopic;
+use crate::kafka::tails::Tails;
 use crate::kafka::transaction;
 use crate::numbers::Numbers;
 use census::{Ages, LaneCensus, Rhythm};
-use inbox::{Inbox, LaneKey, Latch, Letter, Letters, OwnLane, Published, Ran, Read};
+use inbox::{Inbox, LaneKey, Latch, Letter, Letters, Published, Ran, Read};
 pub(crate) use judge::Partitions;
 use judge::{Judge, describe, spot, trimmed};
-use plan::{FlowPlan, Role};
+use machine::{Driver, Machine, Wholes};
+use plan::{FlowPlan, Role, Taken};
 pub(crate) use run::AnyHandler;
 use run::{Runner, Start};
 use trace::Tracer;
@@ -48,6 +53,8 @@ use trace::Tracer;
 pub(crate) struct Tools {
     pub(crate) publisher: Arc<Publisher>,
     pub(crate) state_topic: Arc<StateTopic>,
+    /// Where there are ordered lanes: who knows where logs end.
+    pub(crate) tails: Option<Arc<Tails>>,
     pub(crate) rereader: Rereader,
     pub(crate) groups: Vec<GroupLink>,
     pub(crate) partitions: Arc<dyn Partitions + Send + Sync>,
@@ -90,13 +97,15 @@ pub(crate) struct FlowState {
     pub(crate) wants_exit: AtomicBool,
     /// How its lanes were, a moment ago.
     pub(crate) census: Mutex<Vec<LaneCensus>>,
+    /// How its entities were, where their events run in order.
+    pub(crate) entities: Mutex<OrderedCensus>,
 }
 
 /// A lane, and what the engine knows of it.
 struct Held {
     key: LaneKey,
     group: usize,
-    machine: Box<OwnLane>,
+    machine: Machine,
     /// What was read while the lane wanted nothing.
     backlog: VecDeque<Message>,
     /// How far everything was read, when the backlog is taken.
@@ -110,11 +119,25 @@ struct Held {
     /// By which its commit is known, and whether a transaction waits for that.
     ticket: u64,
     is_closing: bool,
-    /// Records that are too large for their next stop, and how often something smaller was tried.
-    too_large: BTreeMap<i64, u8>,
-    /// Records that could not be published.
-    unpublished: BTreeSet<i64>,
+    troubles: Troubles,
     ages: Ages,
+}
+
+/// Records of a lane that did not reach their next stop.
+#[derive(Default)]
+struct Troubles {
+    /// Those that are too large for it, and how often something smaller was tried.
+    too_large: BTreeMap<i64, u8>,
+    /// Those that could not be published.
+    unpublished: BTreeSet<i64>,
+}
+
+impl Troubles {
+    /// A record is no longer one that could not be published. Returns whether it was the last of the flow's.
+    fn make_good(&mut self, offset: i64, state: &FlowState) -> bool {
+        self.too_large.remove(&offset);
+        self.unpublished.remove(&offset) && state.unpublished.fetch_sub(1, Ordering::Relaxed) == 1
+    }
 }
 
 pub(crate) struct Engine {
@@ -125,6 +148,7 @@ pub(crate) struct Engine {
     state: Arc<FlowState>,
     slots: Slots,
     lanes: BTreeMap<u64, Held>,
+    wholes: Wholes,
     wakeups: BTreeSet<(Timestamp, u64)>,
     /// Lanes that something happened to.
     touched: BTreeSet<u64>,
@@ -170,6 +194,7 @@ impl Engine {
             state,
             slots,
             lanes: BTreeMap::new(),
+            wholes: Wholes::new(),
             wakeups: BTreeSet::new(),
             touched: BTreeSet::new(),
             wanting: BTreeSet::new(),
@@ -219,27 +244,14 @@ impl Engine {
     fn open_letter(&mut self, letter: Letter, now: Timestamp) -> bool {
         match letter {
             Letter::Open { lane, key, group, machine } => {
-                let held = Held {
-                    key,
-                    group,
-                    machine,
-                    backlog: VecDeque::new(),
-                    read_until: None,
-                    is_held_back: false,
-                    is_cut_off: false,
-                    wakeup: None,
-                    latch: None,
-                    ticket: 0,
-                    is_closing: false,
-                    too_large: BTreeMap::new(),
-                    unpublished: BTreeSet::new(),
-                    ages: Ages::default(),
-                };
-                self.lanes.insert(lane, held);
+                self.lanes.insert(lane, Held::new(key, group, Machine::Plain(machine)));
                 if self.is_halted {
                     self.feed(lane, |machine, slots| machine.halt(now, slots));
                 }
                 self.touched.insert(lane);
+            }
+            Letter::OpenWhole { parts, group, machine } => {
+                self.open_whole(parts, group, machine, now);
             }
             Letter::Drain { lanes, limit, latch } => {
                 for lane in lanes {
@@ -273,26 +285,35 @@ impl Engine {
                 let role = self.role(lane);
                 for message in messages.into_iter().filter(|it| it.error().is_none()) {
                     // Its neighbours were not asked for, and are not to be kept with it.
-                    let mut item = self.plan.item(role, message).0;
+                    let Taken { mut item, copy, .. } = self.plan.item(role, message);
                     item.payload = item.payload.into_kept();
-                    self.feed(lane, |machine, slots| machine.refetched(item, now, slots));
+                    let plan = Arc::clone(&self.plan);
+                    self.feed(lane, |machine, slots| match machine {
+                        Driver::Plain(lane) => lane.refetched(item, now, slots),
+                        Driver::Part(whole, part) => {
+                            whole.refetched(*part, plan.ranked(item, copy), now, slots);
+                        }
+                    });
                 }
-                match end {
-                    None => {}
-                    Some(true) => {
-                        self.feed(lane, |machine, slots| machine.refetch_done(ticket, now, slots));
-                    }
-                    Some(false) => {
-                        self.feed(lane, |machine, slots| {
-                            machine.refetch_failed(ticket, now, slots)
-                        });
-                    }
+                if let Some(is_read) = end {
+                    self.feed(lane, |machine, slots| {
+                        machine.refetch_ended(ticket, is_read, now, slots);
+                    });
                 }
             }
             Letter::Stored { lane, id, is_stored: true } => {
                 self.feed(lane, |machine, slots| machine.stored(id, now, slots));
             }
             Letter::Stored { lane, id, is_stored: false } => self.not_stored(lane, id, now),
+            Letter::Marked { lane, marker, is_there, error } => {
+                self.marked(lane, marker, is_there, error, now);
+            }
+            Letter::Marker { lane, marker, offset, name } => {
+                self.marker(lane, marker, offset, name, now);
+            }
+            Letter::MarkerDeleted { lane, marker, end } => {
+                self.marker_deleted(lane, marker, end, now);
+            }
             Letter::Resume => {
                 // It is user code, and this thread is not to end with it.
                 _ = catch_unwind(AssertUnwindSafe(|| self.tools.handler.resumed()));
@@ -354,16 +375,19 @@ impl Engine {
     }
 
     /// Gives a lane something.
-    fn feed(&mut self, lane: u64, input: impl FnOnce(&mut OwnLane, &mut Slots)) {
+    fn feed(&mut self, lane: u64, input: impl FnOnce(&mut Driver<'_>, &mut Slots)) {
         self.grant(lane);
-        if let Some(held) = self.lanes.get_mut(&lane) {
-            input(&mut held.machine, &mut self.slots);
+        if let Some(held) = self.lanes.get_mut(&lane)
+            && let Some(mut machine) = held.machine.driver(&mut self.wholes)
+        {
+            input(&mut machine, &mut self.slots);
             self.touched.insert(lane);
         }
     }
 
     /// Lets a lane start its share of what can be started: slots that are free belong to all lanes with something ready.
     fn grant(&mut self, lane: u64) {
+        let lane = self.lanes.get(&lane).map_or(lane, |it| it.machine.home(lane));
         let others = self.wanting.len() - usize::from(self.wanting.contains(&lane));
         let starts = if others == 0 {
             usize::MAX
@@ -374,10 +398,12 @@ impl Engine {
     }
 
     fn remove(&mut self, lane: u64) {
+        self.tell_dropped(lane);
+        self.wholes.remove(&lane);
         self.wanting.remove(&lane);
         if let Some(held) = self.lanes.remove(&lane) {
             self.wakeups.extract_if(.., |it| it.1 == lane).for_each(drop);
-            let unpublished = held.unpublished.len() as u64;
+            let unpublished = held.troubles.unpublished.len() as u64;
             self.state.unpublished.fetch_sub(unpublished, Ordering::Relaxed);
             if let Some(latch) = held.latch {
                 latch.count_down();
@@ -408,31 +434,51 @@ impl Engine {
         let Some(held) = self.lanes.get_mut(&lane) else {
             return;
         };
+        let Some(mut machine) = held.machine.driver(&mut self.wholes) else {
+            return;
+        };
         let (plan, events) = (&self.plan, &self.tools.events);
         let is_new = plan.is_new(role);
-        let items = messages.into_iter().filter_map(|message| {
+        let messages = messages.into_iter().filter(|message| {
             if let Some(error) = message.error() {
                 events.tell(&Event::Unread {
                     topic: message.topic().into(),
                     partition: message.partition(),
                     error: format!("{error}: {}", message.error_text()),
                 });
-                return None;
             }
-            if is_new {
-                return Some(FlowPlan::new_item(message));
-            }
-            let (item, unreadable) = plan.item(role, message);
-            if item.fate == Fate::Settle {
-                events.tell(&Event::Foreign(spot(&item.payload)));
-            } else if let Some(header) = unreadable {
-                events.tell(&Event::Unreadable { spot: spot(&item.payload), header });
-            }
-            Some(item)
+            message.error().is_none()
         });
-        held.machine.fetched_all(items, now, &mut self.slots);
+        let told = |taken: Taken| {
+            let spot = || spot(&taken.item.payload);
+            if taken.item.fate == Fate::Settle {
+                events.tell(&Event::Foreign(spot()));
+            } else if let Some(header) = taken.unreadable {
+                events.tell(&Event::Unreadable { spot: spot(), header });
+            }
+            taken
+        };
+        match &mut machine {
+            Driver::Plain(lane) => {
+                let items = messages.map(|message| {
+                    if is_new {
+                        FlowPlan::new_item(message)
+                    } else {
+                        told(plan.item(role, message)).item
+                    }
+                });
+                lane.fetched_all(items, now, &mut self.slots);
+            }
+            Driver::Part(whole, part) => {
+                let items = messages.map(|message| {
+                    let Taken { item, copy, .. } = told(plan.item(role, message));
+                    plan.ranked(item, copy)
+                });
+                whole.fetched_all(*part, items, now, &mut self.slots);
+            }
+        }
         if let Some(until) = until {
-            held.machine.passed(until, now, &mut self.slots);
+            machine.passed(until, now, &mut self.slots);
         }
         self.touched.insert(lane);
     }
@@ -462,21 +508,25 @@ impl Engine {
             return;
         };
         self.touched.insert(lane);
+        let Some(mut machine) = held.machine.driver(&mut self.wholes) else {
+            return;
+        };
         // What the handler asked for is no word on the service behind it.
         let is_retryable = failure.is_retryable() && asked.is_none();
-        if !held.machine.failed(offset, is_retryable, now, &mut self.slots) {
+        if !machine.failed(offset, is_retryable, now, &mut self.slots) {
             return;
         }
-        let Some((record, in_place)) = held.machine.active(offset) else {
+        let Some((record, in_place)) = machine.active(offset) else {
             return;
         };
         self.draws = self.draws.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let judge = Judge { plan: &self.plan, partitions: &*self.tools.partitions, now };
+        let order = machine.whole();
+        let judge = Judge { plan: &self.plan, partitions: &*self.tools.partitions, now, order };
         let draw = Draw::Seed(self.draws);
         let judged = judge.failed(role, record, in_place, &failure, asked, draw);
         self.tools.events.tell(&judged.event);
         let is_stop = judged.next == Next::Stop;
-        held.machine.judged(offset, judged.next, now, &mut self.slots);
+        machine.judged(offset, judged.next, now, &mut self.slots);
         if is_stop {
             self.stop(judged.event.to_string(), now);
             self.state.wants_exit.fetch_or(judged.exit, Ordering::Release);
@@ -493,11 +543,16 @@ impl Engine {
         };
         (held.ticket, held.is_closing) = (ticket, true);
         for offset in sent {
-            if held.make_good(*offset, &self.state) {
+            if held.troubles.make_good(*offset, &self.state) {
                 self.tools.events.tell(&Event::Recovered);
             }
         }
-        self.feed(lane, |machine, slots| machine.close_transaction(sent, now, slots));
+        self.feed(lane, |machine, slots| {
+            // Ordered lanes have no transactions.
+            if let Driver::Plain(lane) = machine {
+                lane.close_transaction(sent, now, slots);
+            }
+        });
     }
 
     fn not_stored(&mut self, lane: u64, id: BlockId, now: Timestamp) {
@@ -506,9 +561,15 @@ impl Engine {
             return;
         };
         self.touched.insert(lane);
-        if !held.machine.store_failed(id, now, &mut self.slots) {
+        let machine = held.machine.driver(&mut self.wholes);
+        if !machine.is_some_and(|mut it| it.store_failed(id, now, &mut self.slots)) {
             return;
         }
+        // It is known by the lane that commits.
+        let home = held.machine.home(lane);
+        let Some(held) = self.lanes.get_mut(&home) else {
+            return;
+        };
         if std::mem::take(&mut held.is_closing)
             && let Some(link) = self.tools.groups.get(held.group)
         {
@@ -528,15 +589,18 @@ impl Engine {
             return;
         };
         self.touched.insert(lane);
-        if !held.machine.failed(offset, false, now, &mut self.slots) {
+        let Some(mut machine) = held.machine.driver(&mut self.wholes) else {
+            return;
+        };
+        if !machine.failed(offset, false, now, &mut self.slots) {
             return;
         }
-        let Some((record, in_place)) = held.machine.active(offset) else {
+        let Some((record, in_place)) = machine.active(offset) else {
             return;
         };
         let (spot, error) = (spot(record), describe(failure));
         self.tools.events.tell(&Event::Held { spot, error, wait });
-        held.machine.judged(offset, Next::RunAgain { wait, in_place }, now, &mut self.slots);
+        machine.judged(offset, Next::RunAgain { wait, in_place }, now, &mut self.slots);
     }
 
     fn published(&mut self, published: Published, now: Timestamp) {
@@ -546,15 +610,24 @@ impl Engine {
         };
         self.touched.insert(lane);
         match result {
-            Ok(()) => {
-                if held.make_good(offset, &self.state) {
+            Ok(at) => {
+                if held.troubles.make_good(offset, &self.state) {
                     self.tools.events.tell(&Event::Recovered);
                 }
-                held.machine.published(offset, now, &mut self.slots);
+                let Some(mut machine) = held.machine.driver(&mut self.wholes) else {
+                    return;
+                };
+                // A broker that got it twice does not say where it is.
+                if at < 0
+                    && let Some(to) = machine.target(offset)
+                {
+                    return self.find(lane, offset, to);
+                }
+                machine.published(offset, at, now, &mut self.slots);
             }
             Err(Unpublished::Refused(error)) => self.not_published(lane, offset, error, now),
             Err(Unpublished::Aborted) => {
-                held.machine.publish_again(offset, now, &mut self.slots);
+                self.feed(lane, |machine, slots| machine.publish_again(offset, now, slots));
             }
         }
     }
@@ -566,11 +639,15 @@ impl Engine {
         let Some(held) = self.lanes.get_mut(&lane) else {
             return;
         };
-        let Some((record, _)) = held.machine.active(offset) else {
+        let Some(mut machine) = held.machine.driver(&mut self.wholes) else {
             return;
         };
-        let (record, hop) = (record.clone(), held.machine.publishing(offset).cloned());
-        let judge = Judge { plan: &self.plan, partitions: &*self.tools.partitions, now };
+        let Some((record, _)) = machine.active(offset) else {
+            return;
+        };
+        let (record, hop) = (record.clone(), machine.publishing(offset).cloned());
+        let order = machine.whole();
+        let judge = Judge { plan: &self.plan, partitions: &*self.tools.partitions, now, order };
         let outgoing = hop.map(|hop| judge.hop(role, &record, hop));
         let to = outgoing.as_ref().map_or_else(|| "".into(), |it| Arc::clone(&it.topic));
         let is_too_large = matches!(
@@ -578,7 +655,7 @@ impl Engine {
             RDKafkaErrorCode::MessageSizeTooLarge | RDKafkaErrorCode::InvalidMessageSize
         );
         if error != RDKafkaErrorCode::QueueFull {
-            if held.unpublished.insert(offset) {
+            if held.troubles.unpublished.insert(offset) {
                 self.state.unpublished.fetch_add(1, Ordering::Relaxed);
             }
             let (spot, to) = (spot(&record), Arc::clone(&to));
@@ -590,10 +667,10 @@ impl Engine {
             });
         }
         if !is_too_large {
-            held.machine.publish_failed(offset, now, &mut self.slots);
+            machine.publish_failed(offset, now, &mut self.slots);
             return;
         }
-        let tried = held.too_large.entry(offset).or_default();
+        let tried = held.troubles.too_large.entry(offset).or_default();
         *tried = tried.saturating_add(1);
         let next = match (*tried, outgoing) {
             (1, Some(outgoing)) => Next::Publish(Arc::new(trimmed(&outgoing))),
@@ -607,9 +684,9 @@ impl Engine {
         let is_stop = next == Next::Stop;
         if is_stop {
             // When the flow goes on the record begins anew, and may well succeed.
-            held.make_good(offset, &self.state);
+            held.troubles.make_good(offset, &self.state);
         }
-        held.machine.redirected(offset, next, now, &mut self.slots);
+        machine.redirected(offset, next, now, &mut self.slots);
         if is_stop {
             let reason =
                 format!("{} is too large for {to}, and nothing else takes it", spot(&record));
@@ -624,15 +701,19 @@ impl Engine {
             return;
         };
         self.touched.insert(lane);
+        let Some(mut machine) = held.machine.driver(&mut self.wholes) else {
+            return;
+        };
         match result {
             Ok(()) => {
                 self.state.numbers.commits.add(1);
-                held.machine.committed(now, &mut self.slots);
+                machine.committed(now, &mut self.slots);
             }
             Err(refusal) => {
                 if matches!(refusal, Refusal::TooLong) {
-                    held.machine.shorten_metadata();
+                    machine.shorten_metadata();
                 }
+                machine.commit_failed(now, &mut self.slots);
                 let (key, error) = (
                     held.key,
                     match refusal {
@@ -643,7 +724,6 @@ impl Engine {
                         Refusal::Failed(error) => Some(error),
                     },
                 );
-                held.machine.commit_failed(now, &mut self.slots);
                 if let Some(error) = error {
                     let (topic, partition) = (self.topic(key), key.partition);
                     self.tools.events.tell(&Event::CommitFailed { topic, partition, error });
@@ -659,7 +739,9 @@ impl Engine {
             self.grant(lane);
             if let Some(held) = self.lanes.get_mut(&lane) {
                 held.wakeup = None;
-                held.machine.tick(now, &mut self.slots);
+                if let Some(mut machine) = held.machine.driver(&mut self.wholes) {
+                    machine.tick(now, &mut self.slots);
+                }
                 self.touched.insert(lane);
             }
         }
@@ -683,7 +765,9 @@ impl Engine {
             self.state.numbers.runs.add(self.starts.len() as u64);
             self.runner.start(&mut self.starts);
         }
-        let held: usize = self.lanes.values().map(|it| it.machine.held().0).sum();
+        let wholes = &mut self.wholes;
+        let lanes = self.lanes.values_mut();
+        let held: usize = lanes.filter_map(|it| Some(it.machine.driver(wholes)?.held())).sum();
         self.state.held.store(held as u64, Ordering::Relaxed);
         self.state.running.store(self.slots.running() as u64, Ordering::Relaxed);
         self.look_at_breaker();
@@ -703,10 +787,11 @@ impl Engine {
 
     /// Lets others see how the lanes are.
     fn take_census(&mut self) {
-        let plan = &self.plan;
+        self.take_order_census();
+        let (plan, wholes) = (&self.plan, &mut self.wholes);
         let all = self.lanes.values_mut().filter_map(|held| {
             let stop = plan.stops.get(held.key.stop)?;
-            let counted = held.machine.census();
+            let counted = held.machine.driver(wholes)?.census();
             let backlog = held.backlog.len();
             let read = counted.position + i64::from(backlog > 0);
             Some(LaneCensus {
@@ -735,8 +820,10 @@ impl Engine {
             }
             self.slots.grant((free / self.wanting.len().max(1)).max(1));
             let running = self.slots.running();
-            if let Some(held) = self.lanes.get_mut(&lane) {
-                held.machine.tick(now, &mut self.slots);
+            if let Some(held) = self.lanes.get_mut(&lane)
+                && let Some(mut machine) = held.machine.driver(&mut self.wholes)
+            {
+                machine.tick(now, &mut self.slots);
             }
             if self.slots.running() > running {
                 self.served = lane;
@@ -748,19 +835,22 @@ impl Engine {
     fn perform(&mut self, lane: u64, now: Timestamp) {
         let role = self.role(lane);
         while let Some(held) = self.lanes.get_mut(&lane) {
-            let mut action = held.machine.next_action();
+            let machine = match &mut held.machine {
+                Machine::Plain(machine) => machine,
+                Machine::Part { whole, .. } => {
+                    let whole = *whole;
+                    return self.perform_whole(whole, now);
+                }
+            };
+            let mut action = machine.next_action();
             // Nearly all that a lane asks for.
             while let Some(Action::Run { offset, payload, in_place }) = action {
-                if role != Role::Source
-                    && in_place.runs == 0
-                    && let Some(due) =
-                        held.machine.due(offset).filter(|it| *it > Timestamp::default())
-                {
-                    self.state.numbers.lateness.note(1, now.since(due));
+                if role != Role::Source && in_place.runs == 0 {
+                    note_lateness(&self.state.numbers, machine.due(offset), now);
                 }
                 let (partition, record) = (held.key.partition, payload);
                 self.starts.push(Start { lane, role, partition, offset, record, in_place });
-                action = held.machine.next_action();
+                action = machine.next_action();
             }
             match action {
                 Some(action) => self.carry_out(lane, role, action, now),
@@ -772,13 +862,15 @@ impl Engine {
     }
 
     fn note_wakeup(&mut self, lane: u64, now: Timestamp) {
-        if let Some(held) = self.lanes.get_mut(&lane) {
-            if held.machine.ready() > 0 {
+        if let Some(held) = self.lanes.get_mut(&lane)
+            && let Some(machine) = held.machine.driver(&mut self.wholes)
+        {
+            if machine.ready() > 0 {
                 self.wanting.insert(lane);
             } else {
                 self.wanting.remove(&lane);
             }
-            let wakeup = held.machine.next_wakeup(now, &self.slots);
+            let wakeup = machine.next_wakeup(now, &self.slots);
             if wakeup != held.wakeup {
                 if let Some(old) = held.wakeup {
                     self.wakeups.remove(&(old, lane));
@@ -809,7 +901,10 @@ impl Engine {
         match action {
             Action::Run { .. } => {}
             Action::Publish { offset, payload, hop } => {
-                let judge = Judge { plan: &self.plan, partitions: &*self.tools.partitions, now };
+                let machine = held.machine.driver(&mut self.wholes);
+                let order = machine.as_ref().and_then(|it| it.whole());
+                let judge =
+                    Judge { plan: &self.plan, partitions: &*self.tools.partitions, now, order };
                 match hop {
                     Hop::DeadLetter(reason) => {
                         self.tools.events.tell(&judge.dead_lettered(role, &payload, reason));
@@ -857,7 +952,7 @@ impl Engine {
                 }
                 if let Some(link) = self.tools.groups.get(group) {
                     let ticket = held.ticket;
-                    link.commits.request(commit::Request { lane, ticket, offset, metadata });
+                    link.commits.request([commit::Request { lane, ticket, offset, metadata }]);
                 }
             }
             Action::Pause => {
@@ -906,11 +1001,30 @@ impl Engine {
     }
 }
 
+/// Notes how late a retried record is started.
+fn note_lateness(numbers: &Numbers, due: Option<Timestamp>, now: Timestamp) {
+    if let Some(due) = due.filter(|it| *it > Timestamp::default()) {
+        numbers.lateness.note(1, now.since(due));
+    }
+}
+
 impl Held {
-    /// A record is no longer one that could not be published. Returns whether it was the last of the flow's.
-    fn make_good(&mut self, offset: i64, state: &FlowState) -> bool {
-        self.too_large.remove(&offset);
-        self.unpublished.remove(&offset) && state.unpublished.fetch_sub(1, Ordering::Relaxed) == 1
+    fn new(key: LaneKey, group: usize, machine: Machine) -> Self {
+        Self {
+            key,
+            group,
+            machine,
+            backlog: VecDeque::new(),
+            read_until: None,
+            is_held_back: false,
+            is_cut_off: false,
+            wakeup: None,
+            latch: None,
+            ticket: 0,
+            is_closing: false,
+            troubles: Troubles::default(),
+            ages: Ages::default(),
+        }
     }
 
     /// Whether it wants more, and there is more.

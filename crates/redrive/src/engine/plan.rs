@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redrive_core::headers::{self, Dialect, Due, Header, Owner, Place, ReadContext, Reading};
-use redrive_core::lane::{Fate, Item, LaneKind};
-use redrive_core::{Flow, Reason, RetryState, Strategy, Timestamp};
+use redrive_core::lane::{EntityId, Fate, Identity, Item, LaneKind, Rank, Ranked};
+use redrive_core::{Flow, Origin, Reason, RetryState, Strategy, Timestamp};
 
-use crate::config::{DeadLetterFormat, FlowConfig};
+use crate::config::{DeadLetterFormat, Entity, FlowConfig};
 use crate::handler::{Context, Names, Retried};
 use crate::kafka::message::Message;
 use crate::record::Record;
@@ -21,6 +21,8 @@ pub(crate) struct FlowPlan {
     /// The topics that it reads: the source first.
     pub(crate) stops: Vec<StopPlan>,
     pub(crate) timeout: Option<Duration>,
+    /// What names the entity of a record, where the records of one entity run in order.
+    pub(crate) entity: Option<Entity>,
 }
 
 /// A topic that a flow reads.
@@ -118,14 +120,12 @@ impl FlowPlan {
         self.read(role, headers, record.value(), record.appended_at().unwrap_or_default())
     }
 
-    /// A message as the lane takes it, and the header that could not be read, if there was one.
-    pub(crate) fn item(
-        &self,
-        role: Role,
-        message: Message,
-    ) -> (Item<Record>, Option<&'static str>) {
+    /// A message as the lane takes it.
+    pub(crate) fn item(&self, role: Role, message: Message) -> Taken {
         if self.is_new(role) {
-            return (Self::new_item(message), None);
+            let identity = Identity { origin: message.offset(), redriven: 0 };
+            let copy = Some(Copy { identity, hop: 0, epoch: None });
+            return Taken { item: Self::new_item(message), unreadable: None, copy };
         }
         let offset = message.offset();
         let appended_at = Timestamp::from_millis(message.timestamp().unwrap_or(0));
@@ -146,11 +146,45 @@ impl FlowPlan {
         };
         let is_dated = reading.is_dated && fate == Fate::Run;
         let (unreadable, produced_at) = (reading.unreadable, reading.produced_at);
+        let copy = self.own_origin(&reading, message.partition()).map(|it| Copy {
+            identity: Identity { origin: it.offset, redriven: reading.redriven },
+            hop: reading.hop,
+            epoch: reading.epoch,
+        });
         drop(headers);
         let bytes = bytes_of(&message) + header_bytes;
         let payload = Record::retried(message, produced_at);
         let item = Item { offset, due, is_dated, priority: 0, appended_at, fate, bytes, payload };
-        (item, unreadable)
+        Taken { item, unreadable, copy }
+    }
+
+    /// Where a record of this partition comes from, if that is the same partition of the source topic. What another lane, flow
+    /// or group has to say of it does not count.
+    pub(crate) fn own_origin<'a>(
+        &self,
+        reading: &Reading<'a>,
+        partition: i32,
+    ) -> Option<Origin<'a>> {
+        let is_own =
+            |it: &Origin<'_>| *it.topic == **self.flow.source() && it.partition == partition;
+        reading.origin.filter(|it| reading.owner == Owner::Us && is_own(it))
+    }
+
+    /// Where a record stands among the others of its lane.
+    pub(crate) fn ranked(&self, item: Item<Record>, copy: Option<Copy>) -> Item<Ranked<Record>> {
+        let Item { offset, due, is_dated, priority, appended_at, fate, bytes, payload } = item;
+        let entity = copy.and_then(|_| self.entity(&payload));
+        let rank = entity.zip(copy).map(|(entity, copy)| {
+            let Copy { identity, hop, epoch } = copy;
+            Rank { entity, identity, hop, epoch }
+        });
+        let payload = Ranked { rank, payload };
+        Item { offset, due, is_dated, priority, appended_at, fate, bytes, payload }
+    }
+
+    /// Whose event a record is.
+    pub(crate) fn entity(&self, record: &Record) -> Option<EntityId> {
+        self.entity.as_ref()?.name(record).map(|it| EntityId::of(&it))
     }
 
     /// Whether records are there for the first time, and nobody need look at their headers. Most are.
@@ -196,6 +230,23 @@ impl FlowPlan {
         });
         Context { names: Arc::clone(&self.names), partition, offset, in_place, retried }
     }
+}
+
+/// A message as a lane takes it.
+pub(crate) struct Taken {
+    pub(crate) item: Item<Record>,
+    /// The header that could not be read, if there was one.
+    pub(crate) unreadable: Option<&'static str>,
+    /// Which copy of which record it is, if it came from this partition of the source topic.
+    pub(crate) copy: Option<Copy>,
+}
+
+/// Which copy of which record it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Copy {
+    identity: Identity,
+    hop: u32,
+    epoch: Option<u64>,
 }
 
 /// How much memory a message takes, without its headers.

@@ -90,9 +90,10 @@ impl Commits {
         }
     }
 
-    /// Asks for a commit. What becomes of it is told to the lane's inbox.
-    pub(crate) fn request(&self, request: Request) {
-        self.lock().requests.push(request);
+    /// Asks for a commit: of one partition, or of several with the same ticket that are committed together or not at all. What
+    /// becomes of it is told to the inbox of the first one's lane.
+    pub(crate) fn request(&self, requests: impl IntoIterator<Item = Request>) {
+        self.lock().requests.extend(requests);
         self.changed.notify_all();
     }
 
@@ -147,18 +148,19 @@ impl Commits {
     }
 }
 
-/// Commits in one request. The broker does not say whose metadata was too long, so that they are then tried one by one.
+/// Commits in one request. The broker does not say whose metadata was too long, so that they are then tried one by one, but for
+/// those that belong together.
 fn commit(consumer: &BaseConsumer<Member>, requests: &[(Owned, Request)]) {
     let list = list(requests);
     if list.count() == 0 {
         return;
     }
     let result = consumer.commit(&list, CommitMode::Sync).map_err(|error| refusal(&error));
-    if requests.len() > 1 && matches!(result, Err(Refusal::TooLong)) {
-        requests.chunks(1).for_each(|it| commit(consumer, it));
-        return;
+    let together = || requests.chunk_by(|one, next| one.1.ticket == next.1.ticket);
+    if matches!(result, Err(Refusal::TooLong)) && together().nth(1).is_some() {
+        return together().for_each(|it| commit(consumer, it));
     }
-    for (owned, request) in requests {
+    for (owned, request) in together().filter_map(<[_]>::first) {
         let result = result.clone();
         let (lane, ticket) = (request.lane, request.ticket);
         owned.inbox.send(Letter::Committed { lane, ticket, result });

@@ -17,7 +17,7 @@ use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext, RebalanceProtoc
 use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::types::{RDKafkaErrorCode, RDKafkaRespErr};
 use rdkafka::{Offset, TopicPartitionList};
-use redrive_core::lane::{Assigned, Lane, LaneConfig};
+use redrive_core::lane::{Lane, LaneConfig};
 
 use super::begin::{self, Begin};
 use super::client::{Properties, Told};
@@ -28,6 +28,8 @@ use super::offsets;
 use super::queue::Queue;
 use super::state::{self, StateTopic};
 use super::transaction::Transactor;
+use super::whole;
+pub(crate) use super::whole::{Joined, Ordered};
 use crate::clock;
 use crate::config::Start;
 use crate::engine::inbox::{Inbox, LaneKey, Latch, Letter, Read};
@@ -36,7 +38,7 @@ use crate::numbers::monotonic;
 use crate::record::Record;
 
 /// How long the brokers may take to answer when partitions are assigned.
-const ANSWER: Duration = Duration::from_secs(10);
+pub(super) const ANSWER: Duration = Duration::from_secs(10);
 /// How long a read waits for records, and so how soon a rebalance is noticed.
 const WAIT: Duration = Duration::from_millis(20);
 /// How often partitions are tried again that could not be opened.
@@ -53,10 +55,10 @@ const CLOSED_WITHIN: Duration = Duration::from_secs(10);
 const PASS_EVERY: Duration = Duration::from_millis(500);
 
 /// Lanes are numbered through the whole process, so that nobody mistakes one for another.
-static LANES: AtomicU64 = AtomicU64::new(1);
+pub(super) static LANES: AtomicU64 = AtomicU64::new(1);
 
 /// A topic and a partition of it.
-type Partition = (Arc<str>, i32);
+pub(super) type Partition = (Arc<str>, i32);
 
 /// A topic that a group reads, and whose it is.
 #[derive(Clone)]
@@ -66,6 +68,8 @@ pub(crate) struct Subscribed {
     pub(crate) stop: usize,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) lanes: LaneConfig,
+    /// Where its partitions do not stand alone.
+    pub(crate) joined: Option<Joined>,
     /// Where the group begins, if it has committed nothing.
     pub(crate) start: Start,
     /// What is told of its partitions.
@@ -84,6 +88,8 @@ pub(crate) struct GroupPlan {
     pub(crate) shutdown_limit: Duration,
     /// Whether hops and commits are one transaction.
     pub(crate) is_exactly_once: bool,
+    /// What lanes of several partitions need.
+    pub(crate) ordered: Option<Ordered>,
 }
 
 /// What others see of a member.
@@ -115,7 +121,7 @@ impl Pulse {
     }
 
     /// What it does next may take so long, and it does not stand still for that.
-    fn may_take(&self, limit: Duration) {
+    pub(super) fn may_take(&self, limit: Duration) {
         let until = u64::try_from((monotonic() + limit + STILL).as_millis()).unwrap_or(u64::MAX);
         self.alive_until.store(until, Ordering::Relaxed);
     }
@@ -129,12 +135,12 @@ impl Pulse {
 
 /// The member, as librdkafka calls it back.
 pub(crate) struct Member {
-    plan: GroupPlan,
+    pub(super) plan: GroupPlan,
     told: Told,
     events: Events,
-    state_topic: Arc<StateTopic>,
-    commits: Arc<Commits>,
-    pulse: Arc<Pulse>,
+    pub(super) state_topic: Arc<StateTopic>,
+    pub(super) commits: Arc<Commits>,
+    pub(super) pulse: Arc<Pulse>,
     queue: Mutex<Option<Arc<Queue>>>,
     held: Mutex<Held>,
     /// Changes with every rebalance.
@@ -144,15 +150,15 @@ pub(crate) struct Member {
 #[derive(Default)]
 struct Held {
     lanes: BTreeMap<Partition, HeldLane>,
-    /// Assigned, but their offsets are not known yet.
+    /// Assigned, but their offsets are not known yet. Of those that belong together the source's alone.
     unopened: BTreeSet<Partition>,
 }
 
 #[derive(Clone)]
-struct HeldLane {
-    number: u64,
-    position: i64,
-    inbox: Arc<Inbox>,
+pub(super) struct HeldLane {
+    pub(super) number: u64,
+    pub(super) position: i64,
+    pub(super) inbox: Arc<Inbox>,
 }
 
 impl ClientContext for Member {
@@ -202,12 +208,12 @@ impl Member {
         self.queue.lock().clone()
     }
 
-    fn subscribed(&self, topic: &str) -> Option<&Subscribed> {
+    pub(super) fn subscribed(&self, topic: &str) -> Option<&Subscribed> {
         self.plan.topics.iter().find(|it| *it.topic == *topic)
     }
 
     /// Tells what happened to a partition of this topic.
-    fn tell(&self, topic: &str, event: &Event) {
+    pub(super) fn tell(&self, topic: &str, event: &Event) {
         self.subscribed(topic).map_or(&self.events, |it| &it.events).tell(event);
     }
 
@@ -232,22 +238,30 @@ impl Member {
     /// nothing if need be.
     fn open(&self, consumer: &BaseConsumer<Self>, is_answer: bool) {
         let wanted: Vec<_> = self.held().unopened.iter().cloned().collect();
-        let opened = match self.look_up(consumer, &wanted) {
-            Ok(opened) => opened,
-            Err(error) => {
-                if let Some((topic, partition)) = wanted.first().cloned() {
+        let (joined, plain): (Vec<_>, Vec<_>) =
+            wanted.into_iter().partition(|it| self.is_joined(it));
+        let found = [
+            (self.look_up(consumer, &plain), plain.first()),
+            (self.look_up_wholes(consumer, &joined), joined.first()),
+        ];
+        let mut opened = Vec::new();
+        for (result, first) in found {
+            match (result, first) {
+                (Ok(lanes), _) => opened.extend(lanes),
+                (Err(error), Some((topic, partition))) => {
+                    let (topic, partition) = (Arc::clone(topic), *partition);
                     let (whose, error) = (Arc::clone(&topic), error.to_string());
                     self.tell(&whose, &Event::Unread { topic, partition, error });
                 }
-                Vec::new()
+                (Err(_), None) => {}
             }
-        };
+        }
         if opened.is_empty() && !is_answer {
             return;
         }
         let is_incremental = Self::is_incremental(consumer);
         if let Some(queue) = self.queue() {
-            for (at, _) in &opened {
+            for (at, _) in opened.iter().filter(|it| !self.is_joined(&it.0)) {
                 queue.forward(&at.0, at.1);
             }
         }
@@ -288,7 +302,7 @@ impl Member {
             .may_take(ANSWER + offsets::watermarks_take(names.len(), ANSWER) + state::LIMIT * 2);
         let committed = self.begin(consumer, offsets::committed(consumer, &names, ANSWER)?)?;
         let watermarks = offsets::watermarks(consumer, &names, ANSWER);
-        let blocks = self.state_topic.read(&names)?;
+        let blocks = self.state_topic.read(&names)?.blocks;
         let mut opened = Vec::new();
         for (at, marks) in wanted.iter().zip(watermarks) {
             let found = committed.iter().find(|it| it.topic == *at.0 && it.partition == at.1);
@@ -315,7 +329,7 @@ impl Member {
 
     /// Fills in where partitions begin that the group has committed nothing for. Those that another member has to say that of
     /// are left out.
-    fn begin(
+    pub(super) fn begin(
         &self,
         consumer: &BaseConsumer<Self>,
         mut committed: Vec<offsets::Committed>,
@@ -386,21 +400,12 @@ impl Member {
         at: &Partition,
         subscribed: &Subscribed,
         committed: &offsets::Committed,
-        (log_start, log_end): (i64, i64),
+        bounds: (i64, i64),
         blocks: Option<&state::Blocks>,
     ) -> Option<HeldLane> {
         let no_blocks = state::Blocks::new();
         let blocks = blocks.unwrap_or(&no_blocks);
-        // What is not even text is nobody's map.
-        let metadata = std::str::from_utf8(&committed.metadata).unwrap_or("\u{FFFD}");
-        let is_beyond = |it: &i64| *it > log_end;
-        if let Some(position) = committed.offset.filter(is_beyond) {
-            let (topic, partition) = (Arc::clone(&at.0), at.1);
-            let event = Event::Truncated { topic, partition, position, end: log_end };
-            subscribed.events.tell(&event);
-        }
-        let committed = committed.offset.filter(|it| !is_beyond(it));
-        let assigned = Assigned { committed, metadata, log_start, log_end, start: log_start };
+        let assigned = self.assigned(at, subscribed, committed, bounds);
         let made = Lane::assigned(
             subscribed.lanes.clone(),
             &assigned,
@@ -451,16 +456,21 @@ impl Member {
         let marks = consumer.fetch_watermarks(&topic, partition, ANSWER)?;
         let next = next.unwrap_or(lane.position);
         if next > marks.1 {
-            self.commits.forget(&[lane.number]);
-            self.pulse.ends.forget(&topic, partition);
-            lane.inbox.send(Letter::Lose { lanes: vec![lane.number] });
+            let home = self.home(at);
             let mut held = self.held();
-            held.lanes.remove(at);
-            held.unopened.insert(at.clone());
+            let gone = held.take(&self.parts(&home));
+            held.unopened.insert(home);
             drop(held);
+            let numbers: Vec<_> = gone.iter().map(|it| it.1.number).collect();
+            self.forget(&numbers);
+            for (topic, partition) in gone.iter().map(|it| &it.0) {
+                self.pulse.ends.forget(topic, *partition);
+            }
+            lane.inbox.send(Letter::Lose { lanes: numbers });
             self.generation.fetch_add(1, Ordering::Relaxed);
             if Self::is_incremental(consumer) {
-                _ = consumer.incremental_unassign(&offsets::listed([(&*topic, partition)]));
+                let gone = gone.iter().map(|it| (&*it.0.0, it.0.1));
+                _ = consumer.incremental_unassign(&offsets::listed(gone));
             }
             self.open(consumer, false);
             return Ok(None);
@@ -519,17 +529,13 @@ impl Member {
 
     fn revoke(&self, consumer: &BaseConsumer<Self>, partitions: &[Partition]) {
         let is_lost = consumer.assignment_lost() || self.pulse.is_cast_out.load(Ordering::Relaxed);
-        let mut held = self.held();
-        let mut gone = Vec::new();
-        for at in partitions {
-            held.unopened.remove(at);
-            gone.extend(held.lanes.remove(at));
-        }
-        drop(held);
+        let partitions: Vec<_> = partitions.iter().flat_map(|it| self.parts(it)).collect();
+        let taken = self.held().take(&partitions);
+        let gone: Vec<_> = taken.iter().map(|it| it.1.clone()).collect();
         let numbers: Vec<_> = gone.iter().map(|it| it.number).collect();
         self.pulse.may_take(COMMIT);
         if is_lost {
-            self.commits.forget(&numbers);
+            self.forget(&numbers);
         } else {
             let is_stopping = self.pulse.is_stopping.load(Ordering::Acquire);
             let limit = if is_stopping { self.plan.shutdown_limit } else { self.plan.revoke_limit };
@@ -539,11 +545,12 @@ impl Member {
                 inbox.send(Letter::Drain { lanes, limit, latch: latch.clone() });
             });
             latch.wait(limit + GRACE);
-            self.commits.forget(&numbers);
+            self.forget(&numbers);
         }
         each_inbox(&gone, |inbox, lanes| inbox.send(Letter::Lose { lanes }));
         let result = if Self::is_incremental(consumer) {
-            let gone = partitions.iter().map(|(topic, partition)| (&**topic, *partition));
+            // What was never opened was never assigned to the consumer either, which would refuse all of it.
+            let gone = taken.iter().map(|it| (&*it.0.0, it.0.1));
             consumer.incremental_unassign(&offsets::listed(gone))
         } else {
             consumer.unassign()
@@ -555,12 +562,27 @@ impl Member {
             });
         }
         for (topic, partition) in partitions {
-            let (topic, partition) = (Arc::clone(topic), *partition);
             self.pulse.ends.forget(&topic, partition);
             let whose = Arc::clone(&topic);
             self.tell(&whose, &Event::Revoked { topic, partition, is_lost });
         }
     }
+}
+
+impl Held {
+    /// Takes partitions out, and those lanes that were opened.
+    fn take(&mut self, partitions: &[Partition]) -> Vec<(Partition, HeldLane)> {
+        let taken = partitions.iter().filter_map(|at| {
+            self.unopened.remove(at);
+            self.lanes.remove_entry(at)
+        });
+        taken.collect()
+    }
+}
+
+/// Metadata of a commit. What is not even text is nobody's map.
+pub(super) fn text_of(metadata: &[u8]) -> &str {
+    std::str::from_utf8(metadata).unwrap_or("\u{FFFD}")
 }
 
 /// Calls with each inbox and the lanes that are in it.
@@ -649,7 +671,11 @@ impl Group {
                 thread.spawn(move || commits.run(&consumer))
             }
         };
-        let topics: Vec<_> = member.plan.topics.iter().map(|it| &*it.topic).collect();
+        for topic in member.beside_subscription() {
+            // Else the first record of a topic that nobody subscribes to comes seconds late. Without an answer it just does.
+            _ = whole::partitions(&consumer, topic, ANSWER);
+        }
+        let topics = member.subscription();
         let subscribed = match (committer.as_ref(), consumer.subscribe(&topics)) {
             (Err(error), _) => Err(error.to_string()),
             (_, Err(error)) => Err(error.to_string()),
@@ -705,7 +731,7 @@ fn poll(consumer: &BaseConsumer<Member>, queue: &Queue, pulse: &Pulse) {
             None if pulse.is_cast_out.load(Ordering::Relaxed) => {
                 let gone: Vec<_> = std::mem::take(&mut member.held().lanes).into_values().collect();
                 let numbers: Vec<_> = gone.iter().map(|it| it.number).collect();
-                member.commits.forget(&numbers);
+                member.forget(&numbers);
                 each_inbox(&gone, |inbox, lanes| inbox.send(Letter::Lose { lanes }));
                 return;
             }

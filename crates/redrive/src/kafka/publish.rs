@@ -17,6 +17,7 @@ use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::message::DeliveryResult;
 use rdkafka::producer::{Producer, ProducerContext, ThreadedProducer};
 use rdkafka::types::RDKafkaErrorCode;
+use redrive_core::lane::Routed;
 
 use super::client::{Properties, Told};
 use crate::record::Record;
@@ -30,6 +31,8 @@ pub(crate) struct Outgoing {
     pub(crate) topic: Arc<str>,
     /// Where the topic has it; else the key decides.
     pub(crate) partition: Option<i32>,
+    /// Which of its flow's retry topics that is, if it is one.
+    pub(crate) tier: Option<usize>,
     /// In their order.
     pub(crate) headers: Vec<(Vec<u8>, Option<Vec<u8>>)>,
     /// What takes the place of key and value, where something does.
@@ -43,10 +46,19 @@ pub(crate) struct Body {
     pub(crate) value: Option<Vec<u8>>,
 }
 
+impl Routed for Outgoing {
+    fn tier(&self) -> Option<usize> {
+        self.tier
+    }
+}
+
+/// Where a record is that was published, if that is known: below zero if it is not.
+pub(crate) type At = i64;
+
 /// Whoever wants to know what became of a publish.
 pub(crate) trait Receipt: Send + Sync {
     /// The record was acknowledged by all replicas that are in sync, or it was not.
-    fn published(&self, ticket: (u64, i64), result: Result<(), Unpublished>);
+    fn published(&self, ticket: (u64, i64), result: Result<At, Unpublished>);
 }
 
 /// Why a record is not at its next stop.
@@ -86,7 +98,7 @@ impl ProducerContext for Context {
         let code =
             |error: &KafkaError| error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Fail);
         let refused = |(error, _): &(KafkaError, _)| Unpublished::Refused(code(error));
-        let result = result.as_ref().map(|_| ()).map_err(refused);
+        let result = result.as_ref().map(rdkafka::Message::offset).map_err(refused);
         pending.receipt.published(pending.ticket, result);
     }
 }

@@ -1,4 +1,4 @@
-//! The state topic: what does not fit the metadata of a commit.
+//! The state topic: what does not fit the metadata of a commit, and entities that are closed.
 //!
 //! A block is immutable under a key of its own: topic, partition, and what it speaks of with its hash. It is written before
 //! the commit that names it; one that no commit names is ignored, and deleted when somebody comes across it.
@@ -12,15 +12,28 @@ use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::message::Message as _;
 use rdkafka::types::RDKafkaErrorCode;
+use redrive_core::lane::Marker;
 use redrive_core::offsets::{Block, BlockId};
 
 use super::client::{Properties, Told};
+use super::markers::{self, Note};
 use super::offsets;
-use super::publish::{Body, Outgoing, Publisher, Receipt, Unpublished};
+use super::publish::{At, Body, Outgoing, Publisher, Receipt, Unpublished};
 use crate::engine::inbox::{Inbox, Letter};
 
 /// The blocks of one partition.
 pub(crate) type Blocks = BTreeMap<BlockId, Vec<u8>>;
+
+/// What the topic says of partitions.
+#[derive(Default)]
+pub(crate) struct Said {
+    /// Their blocks.
+    pub(crate) blocks: BTreeMap<(String, i32), Blocks>,
+    /// The markers of lanes, each with its offset, by the partition of the source topic.
+    pub(crate) markers: BTreeMap<(String, i32), BTreeMap<Marker, i64>>,
+    /// Up to where markers were read.
+    pub(crate) read_to: i64,
+}
 
 /// How long the topic may take to be read.
 pub(super) const LIMIT: Duration = Duration::from_secs(20);
@@ -38,11 +51,54 @@ impl StateTopic {
         Self { topic, group: group.to_owned(), properties, told, consumer: Mutex::default() }
     }
 
-    /// The blocks of these partitions. A topic that is not there has none.
-    pub(crate) fn read(
-        &self,
-        partitions: &[(&str, i32)],
-    ) -> KafkaResult<BTreeMap<(String, i32), Blocks>> {
+    /// Its name.
+    pub(crate) fn name(&self) -> &Arc<str> {
+        &self.topic
+    }
+
+    /// What it says of these partitions. A topic that is not there says nothing.
+    pub(crate) fn read(&self, partitions: &[(&str, i32)]) -> KafkaResult<Said> {
+        let mut said = Said::default();
+        let is_meant = |topic: &str, partition| partitions.iter().any(|it| *it == (topic, partition));
+        said.read_to = self.scan(|key, value, offset| {
+            if let Some((topic, partition, id)) = read_key(key)
+                && is_meant(topic, partition)
+            {
+                let blocks = said.blocks.entry((topic.to_owned(), partition)).or_default();
+                match value {
+                    Some(bytes) => _ = blocks.insert(id, bytes.to_vec()),
+                    None => _ = blocks.remove(&id),
+                }
+            } else if let Some((topic, partition, marker)) = markers::read_key(key)
+                && is_meant(topic, partition)
+            {
+                let markers = said.markers.entry((topic.to_owned(), partition)).or_default();
+                match value {
+                    Some(_) => _ = markers.insert(marker, offset),
+                    None => _ = markers.remove(&marker),
+                }
+            }
+        })?;
+        Ok(said)
+    }
+
+    /// The markers of all lanes, with what they tell.
+    pub(crate) fn closed(&self) -> KafkaResult<BTreeMap<(String, i32, Marker), Note>> {
+        let mut closed = BTreeMap::new();
+        self.scan(|key, value, _| {
+            if let Some((topic, partition, marker)) = markers::read_key(key) {
+                let key = (topic.to_owned(), partition, marker);
+                match value {
+                    Some(value) => _ = closed.insert(key, Note::read(value)),
+                    None => _ = closed.remove(&key),
+                }
+            }
+        })?;
+        Ok(closed)
+    }
+
+    /// Shows everything that is in it: keys, values and offsets. Returns up to where the partition was read that has the markers.
+    fn scan(&self, mut show: impl FnMut(&str, Option<&[u8]>, i64)) -> KafkaResult<i64> {
         let mut consumer = self.consumer.lock();
         let consumer = match &mut *consumer {
             Some(consumer) => consumer,
@@ -50,11 +106,11 @@ impl StateTopic {
                 self.properties.reader(&self.group).create_with_context(self.told.clone())?,
             ),
         };
-        let mut found: BTreeMap<(String, i32), Blocks> = BTreeMap::new();
         let mut open = self.bounds(consumer)?;
+        let mut read_to = open.get(&markers::PARTITION).map_or(0, |it| it.1);
         open.retain(|_, (start, end)| start < end);
         if open.is_empty() {
-            return Ok(found);
+            return Ok(read_to);
         }
         let from = open.iter().map(|(partition, bounds)| (&*self.topic, *partition, bounds.0));
         consumer.assign(&offsets::at_offsets(from))?;
@@ -68,21 +124,17 @@ impl StateTopic {
                 Some(Err(KafkaError::PartitionEOF(partition))) => _ = open.remove(&partition),
                 Some(Err(error)) => return Err(error),
                 Some(Ok(message)) => {
-                    let key = message.key().and_then(|it| std::str::from_utf8(it).ok());
-                    if let Some((topic, partition, id)) = key.and_then(read_key)
-                        && partitions.contains(&(topic, partition))
-                    {
-                        let blocks = found.entry((topic.to_owned(), partition)).or_default();
-                        match message.payload() {
-                            Some(bytes) => _ = blocks.insert(id, bytes.to_vec()),
-                            None => _ = blocks.remove(&id),
-                        }
+                    if let Some(key) = message.key().and_then(|it| std::str::from_utf8(it).ok()) {
+                        show(key, message.payload(), message.offset());
+                    }
+                    if message.partition() == markers::PARTITION {
+                        read_to = read_to.max(message.offset() + 1);
                     }
                 }
             }
         }
         consumer.unassign()?;
-        Ok(found)
+        Ok(read_to)
     }
 
     /// Where each partition begins and ends.
@@ -109,7 +161,8 @@ impl StateTopic {
         inbox: &Arc<Inbox>,
     ) {
         let receipt = Arc::new(Stored { inbox: Arc::clone(inbox), id: block.id });
-        let outgoing = self.outgoing(at, block.id, Some(block.bytes.to_vec()));
+        let outgoing =
+            self.outgoing(write_key(at, block.id), Some(block.bytes.to_vec()), None);
         if publisher.publish(None, outgoing, receipt, (lane, 0)).is_err() {
             inbox.send(Letter::Stored { lane, id: block.id, is_stored: false });
         }
@@ -117,14 +170,21 @@ impl StateTopic {
 
     /// Deletes a block. If that fails, the next one that comes across it does it again.
     pub(crate) fn delete(&self, publisher: &Publisher, at: (&str, i32), id: BlockId) {
-        _ = publisher.publish(None, self.outgoing(at, id, None), Arc::new(Deleted), (0, 0));
+        let outgoing = self.outgoing(write_key(at, id), None, None);
+        _ = publisher.publish(None, outgoing, Arc::new(Deleted), (0, 0));
     }
 
-    fn outgoing(&self, at: (&str, i32), id: BlockId, value: Option<Vec<u8>>) -> Arc<Outgoing> {
-        let key = Some(write_key(at, id).into_bytes());
+    pub(super) fn outgoing(
+        &self,
+        key: String,
+        value: Option<Vec<u8>>,
+        partition: Option<i32>,
+    ) -> Arc<Outgoing> {
+        let key = Some(key.into_bytes());
         Arc::new(Outgoing {
             topic: Arc::clone(&self.topic),
-            partition: None,
+            partition,
+            tier: None,
             headers: Vec::new(),
             body: Some(Body { key, value }),
         })
@@ -137,7 +197,7 @@ struct Stored {
 }
 
 impl Receipt for Stored {
-    fn published(&self, (lane, _): (u64, i64), result: Result<(), Unpublished>) {
+    fn published(&self, (lane, _): (u64, i64), result: Result<At, Unpublished>) {
         self.inbox.send(Letter::Stored { lane, id: self.id, is_stored: result.is_ok() });
     }
 }
@@ -145,7 +205,7 @@ impl Receipt for Stored {
 struct Deleted;
 
 impl Receipt for Deleted {
-    fn published(&self, _: (u64, i64), _: Result<(), Unpublished>) {}
+    fn published(&self, _: (u64, i64), _: Result<At, Unpublished>) {}
 }
 
 fn write_key((topic, partition): (&str, i32), id: BlockId) -> String {

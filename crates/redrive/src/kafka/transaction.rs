@@ -21,7 +21,7 @@ use super::client::{Properties, Told};
 use super::commit::{self, Commits, Owned, Refusal, Request};
 use super::group::{Member, Pulse};
 use super::offsets;
-use super::publish::{Outgoing, Publisher, Receipt, Unpublished};
+use super::publish::{At, Outgoing, Publisher, Receipt, Unpublished};
 use crate::engine::inbox::{Inbox, Letter};
 use crate::event::{Event, Events};
 use crate::record::Record;
@@ -48,12 +48,12 @@ type Ticket = (u64, i64);
 /// What became of the hops of a transaction.
 #[derive(Default)]
 struct Deliveries {
-    told: Mutex<Vec<(Ticket, Result<(), Unpublished>)>>,
+    told: Mutex<Vec<(Ticket, Result<At, Unpublished>)>>,
     changed: Condvar,
 }
 
 impl Receipt for Deliveries {
-    fn published(&self, ticket: Ticket, result: Result<(), Unpublished>) {
+    fn published(&self, ticket: Ticket, result: Result<At, Unpublished>) {
         let mut told = self.told.lock();
         told.push((ticket, result));
         self.changed.notify_one();
@@ -62,7 +62,7 @@ impl Receipt for Deliveries {
 
 impl Deliveries {
     /// Waits until so many are told of.
-    fn wait(&self, count: usize) -> Vec<(Ticket, Result<(), Unpublished>)> {
+    fn wait(&self, count: usize) -> Vec<(Ticket, Result<At, Unpublished>)> {
         let mut told = self.told.lock();
         self.changed.wait_while_for(&mut told, |it| it.len() < count, 2 * ANSWER);
         std::mem::take(&mut *told)
@@ -387,7 +387,7 @@ impl Transactor {
     }
 
     /// Tells the lanes that their records were not published.
-    fn give_back(&self, sent: &[Ticket], told: &[(Ticket, Result<(), Unpublished>)]) {
+    fn give_back(&self, sent: &[Ticket], told: &[(Ticket, Result<At, Unpublished>)]) {
         let told: BTreeMap<_, _> = told.iter().copied().collect();
         let state = self.commits.lock();
         for ticket in sent {

@@ -264,6 +264,23 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
         Ok(lane)
     }
 
+    /// Sets what makes a payload fit for being kept while its record waits or stands aside.
+    #[must_use]
+    pub fn keeping_by(mut self, to_keep: fn(Ranked<P>) -> Ranked<P>) -> Self {
+        self.lanes = self.lanes.into_iter().map(|it| it.keeping_by(to_keep)).collect();
+        self
+    }
+
+    /// The broker takes less metadata than was thought.
+    pub fn shorten_metadata(&mut self) {
+        self.lanes.iter_mut().for_each(Lane::shorten_metadata);
+    }
+
+    /// How many records could run and have no slot.
+    pub fn ready(&self) -> usize {
+        self.lanes.iter().map(Lane::ready).sum()
+    }
+
     /// The epoch that hops to a tier are to carry.
     pub fn epoch(&self) -> Option<u64> {
         self.epochs.own().filter(|_| !self.config.is_exactly_once)
@@ -467,6 +484,12 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
         now: Timestamp,
         slots: &mut Slots,
     ) {
+        // It is not on its way to where it was to go.
+        if let Some((payload, _)) = self.part(part).and_then(|it| it.active(offset))
+            && let Some(rank) = payload.rank
+        {
+            self.hops.remove(&(rank.entity, rank.identity));
+        }
         self.feed(part, now, slots, |lane, slots| lane.redirected(offset, next, now, slots));
     }
 

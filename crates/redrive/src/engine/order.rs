@@ -1,0 +1,325 @@
+//! Driving lanes whose entities' events run in order: one machine for all partitions that belong together.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use redrive_core::Timestamp;
+use redrive_core::lane::{
+    Action, EntityId, Hop, Marker, OrderedAction, OrderedCensus, Part, Ranked,
+};
+
+use super::inbox::LaneKey;
+use super::machine::{Machine, OwnWhole, Whole, unranked};
+use super::plan::Role;
+use super::run::Start;
+use super::{Engine, Held, note_lateness};
+use crate::event::{Event, Spot};
+use crate::kafka::commit;
+use crate::kafka::markers::{Note, shown};
+use crate::kafka::publish::{Outgoing, Receipt as _};
+use crate::record::Record;
+
+/// Of how many closed entities the name is kept, for those who are told when they are opened.
+const NAMES: usize = 10_000;
+
+/// What is told of entities.
+#[derive(Default)]
+pub(super) struct Told {
+    /// How things were when it was last told.
+    census: OrderedCensus,
+    /// Markers that are being written, with what is told when they are there.
+    marking: BTreeMap<Marker, (Spot, Note)>,
+    /// The names of closed entities.
+    names: BTreeMap<EntityId, Arc<str>>,
+    /// Entities of which a marker is gone.
+    opening: BTreeSet<EntityId>,
+}
+
+impl Told {
+    fn name(&mut self, entity: EntityId, name: Option<Arc<str>>) {
+        if let Some(name) = name.filter(|_| self.names.len() < NAMES) {
+            self.names.insert(entity, name);
+        }
+    }
+}
+
+impl Engine {
+    pub(super) fn open_whole(
+        &mut self,
+        parts: Vec<(u64, LaneKey)>,
+        group: usize,
+        machine: Box<OwnWhole>,
+        now: Timestamp,
+    ) {
+        let Some(home) = parts.first().map(|it| it.0) else {
+            return;
+        };
+        for (part, (lane, key)) in parts.iter().enumerate() {
+            let mut held = Held::new(*key, group, Machine::Part { whole: home, part });
+            // The source is read when all that is pending is known.
+            (held.is_held_back, held.is_cut_off) = (part == 0, part == 0);
+            self.lanes.insert(*lane, held);
+        }
+        let parts = parts.into_iter().map(|it| it.0).collect();
+        self.wholes.insert(home, Whole { machine, parts, told: Told::default() });
+        if self.is_halted {
+            self.feed(home, |machine, slots| machine.halt(now, slots));
+        }
+        // There may be nothing to read.
+        self.feed(home, |machine, slots| machine.tick(now, slots));
+    }
+
+    /// Does what an ordered lane asks for, until it asks for no more.
+    pub(super) fn perform_whole(&mut self, home: u64, now: Timestamp) {
+        while let Some(whole) = self.wholes.get_mut(&home) {
+            match whole.machine.next_action() {
+                Some(OrderedAction::Part { part, action }) => {
+                    if let Some(lane) = whole.parts.get(part).copied() {
+                        self.perform_part(lane, action, now);
+                    }
+                }
+                Some(OrderedAction::Commit { parts }) => self.commit_whole(home, parts),
+                Some(OrderedAction::Mark { marker, payload }) => self.mark(home, marker, &payload),
+                Some(OrderedAction::Unmark(marker)) => self.unmark(home, marker),
+                Some(OrderedAction::Drained) => {
+                    for lane in whole.parts.clone() {
+                        self.remove(lane);
+                    }
+                }
+                None => {
+                    let lanes = &self.lanes;
+                    let is_unfed = |it: &&u64| lanes.get(it).is_some_and(Held::is_unfed);
+                    let Some(lane) = whole.parts.iter().find(is_unfed).copied() else {
+                        break;
+                    };
+                    self.take_backlog(lane, now);
+                }
+            }
+        }
+        self.tell_opened(home);
+        self.note_wakeup(home, now);
+    }
+
+    fn perform_part(
+        &mut self,
+        lane: u64,
+        action: Action<Ranked<Record>, Arc<Outgoing>>,
+        now: Timestamp,
+    ) {
+        let role = self.role(lane);
+        let Some(action) = unranked(action) else {
+            return;
+        };
+        let Action::Run { offset, payload: record, in_place } = action else {
+            return self.carry_out(lane, role, action, now);
+        };
+        let Some(held) = self.lanes.get_mut(&lane) else {
+            return;
+        };
+        if role != Role::Source && in_place.runs == 0 {
+            let machine = held.machine.driver(&mut self.wholes);
+            let due = machine.and_then(|it| it.due(offset));
+            note_lateness(&self.state.numbers, due, now);
+        }
+        let partition = held.key.partition;
+        self.starts.push(Start { lane, role, partition, offset, record, in_place });
+    }
+
+    /// Commits all parts in one request.
+    fn commit_whole(&mut self, home: u64, parts: Vec<(i64, String)>) {
+        let (Some(whole), Some(held)) = (self.wholes.get(&home), self.lanes.get_mut(&home)) else {
+            return;
+        };
+        held.ticket = commit::ticket();
+        let ticket = held.ticket;
+        if let Some(link) = self.tools.groups.get(held.group) {
+            let requests = whole.parts.iter().zip(parts).map(|(lane, (offset, metadata))| {
+                commit::Request { lane: *lane, ticket, offset, metadata }
+            });
+            link.commits.request(requests);
+        }
+    }
+
+    // ----- closed entities
+
+    /// The source topic's partition that an ordered lane is named after.
+    fn source(&self, home: u64) -> Option<(Arc<str>, i32)> {
+        let key = self.lanes.get(&home)?.key;
+        Some((Arc::clone(self.plan.flow.source()), key.partition))
+    }
+
+    /// Closes an entity whose record is to be dead-lettered.
+    fn mark(&mut self, home: u64, marker: Marker, record: &Record) {
+        let Some((topic, partition)) = self.source(home) else {
+            return;
+        };
+        let Some(whole) = self.wholes.get_mut(&home) else {
+            return;
+        };
+        let part = self.plan.stops.iter().position(|it| *it.topic == *record.topic());
+        let lane = part.and_then(|it| whole.machine.part(it));
+        let hop = lane.and_then(|it| it.publishing(record.offset()));
+        let name = self.plan.entity.as_ref().and_then(|it| it.name(record));
+        let mut note = Note::new(name.as_deref(), crate::clock::now());
+        match hop {
+            Some(Hop::Verdict(outgoing)) => note.read_headers(&outgoing.headers),
+            Some(Hop::DeadLetter(reason)) => note.reason = Some(reason.as_str().to_owned()),
+            _ => {}
+        }
+        self.tools.state_topic.mark(
+            &self.tools.publisher,
+            (&topic, partition),
+            marker,
+            Some(&note),
+            home,
+            &self.inbox,
+        );
+        let head = Spot { topic, partition, offset: marker.head.origin };
+        whole.told.marking.insert(marker, (head, note));
+    }
+
+    fn unmark(&mut self, home: u64, marker: Marker) {
+        if let Some((topic, partition)) = self.source(home) {
+            let (publisher, at) = (&self.tools.publisher, (&*topic, partition));
+            self.tools.state_topic.mark(publisher, at, marker, None, home, &self.inbox);
+        }
+    }
+
+    /// A marker that this lane wanted to write or to delete is so, or is not.
+    pub(super) fn marked(
+        &mut self,
+        home: u64,
+        marker: Marker,
+        is_there: bool,
+        error: Option<String>,
+        now: Timestamp,
+    ) {
+        let at = self.source(home);
+        let Some(whole) = self.wholes.get_mut(&home) else {
+            return;
+        };
+        self.touched.insert(home);
+        if let Some(error) = error {
+            if is_there {
+                whole.machine.mark_failed(marker, now);
+            } else {
+                whole.machine.unmark_failed(marker, now);
+            }
+            if let Some((topic, partition)) = at {
+                let spot = Spot { topic, partition, offset: marker.head.origin };
+                let to = Arc::clone(self.tools.state_topic.name());
+                self.tools.events.tell(&Event::MarkFailed { spot, to, error });
+            }
+            return;
+        }
+        if !is_there {
+            whole.told.opening.insert(marker.entity);
+            whole.machine.unmarked(marker, now, &mut self.slots);
+            return;
+        }
+        if let Some((head, note)) = whole.told.marking.remove(&marker) {
+            let name = note.shown();
+            whole.told.name(marker.entity, name.clone());
+            let reason = note.reason.unwrap_or_default();
+            self.tools.events.tell(&Event::EntityClosed { entity: name, head, reason });
+        }
+        whole.machine.marked(marker, now, &mut self.slots);
+    }
+
+    /// A marker of this lane was read in the state topic.
+    pub(super) fn marker(
+        &mut self,
+        home: u64,
+        marker: Marker,
+        offset: i64,
+        name: Option<Arc<str>>,
+        now: Timestamp,
+    ) {
+        if let Some(whole) = self.wholes.get_mut(&home) {
+            whole.told.name(marker.entity, name);
+            whole.machine.marker(marker, offset, now, &mut self.slots);
+            self.touched.insert(home);
+        }
+    }
+
+    /// The deletion of a marker of this lane was read in the state topic.
+    pub(super) fn marker_deleted(&mut self, home: u64, marker: Marker, end: i64, now: Timestamp) {
+        if let Some(whole) = self.wholes.get_mut(&home) {
+            if whole.machine.head(marker.entity).is_some() {
+                whole.told.opening.insert(marker.entity);
+            }
+            whole.machine.marker_deleted(marker, end, now, &mut self.slots);
+            self.touched.insert(home);
+        }
+    }
+
+    /// Tells of entities that are open again.
+    fn tell_opened(&mut self, home: u64) {
+        let Some(whole) = self.wholes.get_mut(&home).filter(|it| !it.told.opening.is_empty())
+        else {
+            return;
+        };
+        let machine = &whole.machine;
+        let open = whole.told.opening.extract_if(.., |it| machine.head(*it).is_none());
+        let open: Vec<_> = open.collect();
+        let open: Vec<_> = open.iter().map(|it| (*it, whole.told.names.remove(it))).collect();
+        let Some((topic, partition)) = self.source(home) else {
+            return;
+        };
+        for (id, name) in open {
+            let entity = Some(name.unwrap_or_else(|| shown(id)));
+            let topic = Arc::clone(&topic);
+            self.tools.events.tell(&Event::EntityOpened { entity, topic, partition });
+        }
+    }
+
+    // ----- numbers
+
+    /// A lane goes, or is looked at: what was dropped since the last look is told.
+    pub(super) fn tell_dropped(&mut self, home: u64) {
+        let at = self.source(home);
+        let (Some(whole), Some((topic, partition))) = (self.wholes.get_mut(&home), at) else {
+            return;
+        };
+        let census = whole.machine.census();
+        let before = std::mem::replace(&mut whole.told.census, census);
+        self.state.numbers.superseded.add(census.superseded - before.superseded);
+        let copies = census.void - before.void;
+        if copies > 0 {
+            self.tools.events.tell(&Event::Void { topic, partition, copies });
+        }
+    }
+
+    /// Lets others see how the entities are.
+    pub(super) fn take_order_census(&mut self) {
+        if self.plan.entity.is_none() {
+            return;
+        }
+        let homes: Vec<_> = self.wholes.keys().copied().collect();
+        let mut all = OrderedCensus::default();
+        for home in homes {
+            self.tell_dropped(home);
+            if let Some(whole) = self.wholes.get(&home) {
+                let OrderedCensus { entities, closed, pending, .. } = whole.told.census;
+                all.entities += entities;
+                all.closed += closed;
+                all.pending += pending;
+            }
+        }
+        *self.state.entities.lock() = all;
+    }
+
+    // ----- hops
+
+    /// Asks where a partition ends that a record was published to at an offset that nobody told.
+    pub(super) fn find(&self, lane: u64, offset: i64, to: Part) {
+        let partition = self.lanes.get(&lane).map(|it| it.key.partition);
+        let topic = self.plan.stops.get(to).map(|it| Arc::clone(&it.topic));
+        if let (Some(partition), Some(topic), Some(tails)) = (partition, topic, &self.tools.tails) {
+            let inbox = Arc::clone(&self.inbox);
+            tails.ask(topic, partition, move |end| {
+                inbox.published((lane, offset), Ok((end - 1).max(0)));
+            });
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! What order per entity asks of a flow, of its topics and of those who read them.
+
+use std::time::Duration;
+
+use redrive_core::Strategy;
+
+use crate::config::{FlowConfig, Ordering};
+use crate::engine::plan::Role as Stop;
+use crate::kafka::group::Joined;
+pub(crate) use crate::kafka::group::Ordered as Needs;
+use crate::role::group_of;
+
+/// How often lanes are committed that nothing happens to.
+pub(crate) const COMMIT_AGAIN: Duration = Duration::from_mins(10);
+
+/// Why the order cannot be kept in a flow, if that is so. A config that was read from a file has none of these.
+pub(crate) fn problem(flow: &FlowConfig, group: &str, exactly_once: bool) -> Option<String> {
+    if flow.ordering != Ordering::Key {
+        return None;
+    }
+    let topic = flow.flow.source();
+    let told = |why: String| Some(format!("the flow of {topic} cannot have `ordering: key`: {why}"));
+    let relay = match flow.flow.strategy() {
+        Strategy::DelayThenRetry { .. } => Some("delay-then-retry"),
+        Strategy::BackToSource(_) => Some("back-to-source"),
+        _ => None,
+    };
+    if let Some(strategy) = relay {
+        return told(format!(
+            "its strategy is `{strategy}`, where records are moved by a relay; choose `tiers` or `single`"
+        ));
+    }
+    for stop in flow.stops() {
+        let own = group_of(group, flow, stop.role);
+        if own != group {
+            return told(format!(
+                "{} is read by the group {own}, but all of an entity's records need one owner; let {group} read it",
+                stop.topic
+            ));
+        }
+    }
+    if exactly_once {
+        return told(
+            "`exactly_once: true` cannot be had together with it in this version; choose one of them"
+                .to_owned(),
+        );
+    }
+    None
+}
+
+/// Why the order cannot be kept with these topics, if that is so: all need the same number of partitions.
+pub(crate) fn counts_problem(
+    flow: &FlowConfig,
+    count: impl Fn(&str) -> Option<i32>,
+) -> Option<String> {
+    let source = flow.flow.source();
+    // What may not be looked at is found out when it is read.
+    let own = count(source)?;
+    let differs = flow.stops().into_iter().find_map(|it| {
+        count(&it.topic).filter(|it| *it != own).map(|count| (it.topic, count))
+    });
+    differs.map(|(topic, count)| {
+        let fix = if count < own {
+            format!("give {topic} {own} partitions")
+        } else {
+            format!("give {source} {count} partitions, or make {topic} anew when it is empty")
+        };
+        format!(
+            "with `ordering: key` a record stays in its partition, but {source} has {own} and {topic} has {count}: {fix}"
+        )
+    })
+}
+
+/// What a topic of a flow has to do with lanes of several partitions.
+pub(crate) fn joined(flow: &FlowConfig, role: Stop) -> Option<Joined> {
+    if flow.ordering != Ordering::Key {
+        return None;
+    }
+    if role != Stop::Source {
+        return Some(Joined::Other);
+    }
+    let others = flow.stops().into_iter().filter(|it| it.role != Stop::Source);
+    Some(Joined::Source {
+        on_dead_letter: flow.on_dead_letter,
+        others: others.map(|it| it.topic).collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use redrive_core::{Flow, Tier};
+
+    use super::*;
+    use crate::config::Entity;
+
+    fn flow(strategy: Strategy) -> FlowConfig {
+        FlowConfig::new(Flow::new("orders").with_strategy(strategy)).with_order_by(Entity::Key)
+    }
+
+    fn tiers() -> FlowConfig {
+        let tier = |number| Tier::new(format!("orders.{number}"), Duration::from_secs(1));
+        flow(Strategy::Tiers(vec![tier(1), tier(2)]))
+    }
+
+    #[test]
+    fn what_breaks_the_order_is_refused_by_name() {
+        let refused = |flow: &FlowConfig| problem(flow, "g", false).unwrap();
+        let wait = || Tier::endless("orders.wait");
+        let relayed =
+            Strategy::DelayThenRetry { delays: vec![wait()], retry: "orders.retry".into() };
+        assert!(refused(&flow(relayed)).contains("`delay-then-retry`"));
+        assert!(refused(&flow(Strategy::BackToSource(wait()))).contains("`back-to-source`"));
+        let apart = FlowConfig { tier_groups: vec![None, Some("other".to_owned())], ..tiers() };
+        let told = refused(&apart);
+        assert!(told.contains("orders.2 is read by the group other"), "{told}");
+        assert!(problem(&tiers(), "g", true).unwrap().contains("`exactly_once: true`"));
+        let same = FlowConfig { retry_group: Some("g".to_owned()), ..tiers() };
+        for fine in [tiers(), same, flow(Strategy::None), flow(Strategy::Single(wait()))] {
+            assert_eq!(problem(&fine, "g", false), None);
+        }
+        let plain = FlowConfig { ordering: Ordering::None, ..apart };
+        assert_eq!(problem(&plain, "g", true), None);
+    }
+
+    #[test]
+    fn partition_counts_that_differ_are_refused() {
+        let count = |of: [i32; 3]| {
+            move |topic: &str| {
+                let names = ["orders", "orders.1", "orders.2"];
+                names.iter().position(|it| *it == topic).and_then(|it| of.get(it).copied())
+            }
+        };
+        assert_eq!(counts_problem(&tiers(), count([3, 3, 3])), None);
+        let told = counts_problem(&tiers(), count([3, 3, 2])).unwrap();
+        assert!(told.contains("orders has 3 and orders.2 has 2"), "{told}");
+        assert!(told.ends_with("give orders.2 3 partitions"), "{told}");
+        let told = counts_problem(&tiers(), count([3, 6, 3])).unwrap();
+        assert!(told.contains("give orders 6 partitions"), "{told}");
+    }
+}
