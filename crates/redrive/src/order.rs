@@ -19,7 +19,8 @@ pub(crate) fn problem(flow: &FlowConfig, group: &str, exactly_once: bool) -> Opt
         return None;
     }
     let topic = flow.flow.source();
-    let told = |why: String| Some(format!("the flow of {topic} cannot have `ordering: key`: {why}"));
+    let told =
+        |why: String| Some(format!("the flow of {topic} cannot have `ordering: key`: {why}"));
     let relay = match flow.flow.strategy() {
         Strategy::DelayThenRetry { .. } => Some("delay-then-retry"),
         Strategy::BackToSource(_) => Some("back-to-source"),
@@ -56,9 +57,10 @@ pub(crate) fn counts_problem(
     let source = flow.flow.source();
     // What may not be looked at is found out when it is read.
     let own = count(source)?;
-    let differs = flow.stops().into_iter().find_map(|it| {
-        count(&it.topic).filter(|it| *it != own).map(|count| (it.topic, count))
-    });
+    let differs = flow
+        .stops()
+        .into_iter()
+        .find_map(|it| count(&it.topic).filter(|it| *it != own).map(|count| (it.topic, count)));
     differs.map(|(topic, count)| {
         let fix = if count < own {
             format!("give {topic} {own} partitions")

@@ -92,6 +92,12 @@ pub struct FlowStatus {
     pub running: u64,
     /// How many are held because they could not be published.
     pub unpublished: u64,
+    /// How many entities have something pending, where their events run in order: what runs, what is retried, and what waits behind.
+    pub pending_entities: u64,
+    /// How many records wait behind others of their entity.
+    pub followers: u64,
+    /// How many entities are closed: a record of theirs is in the dead-letter topic, and those behind it follow.
+    pub closed_entities: u64,
     /// Whether it was told to pause.
     pub is_paused: bool,
     /// Whether a breaker holds records back.
@@ -103,6 +109,7 @@ pub struct FlowStatus {
 impl FlowStatus {
     pub(crate) fn of(topic: &str, state: &FlowState) -> Self {
         let numbers = &state.numbers;
+        let order = *state.entities.lock();
         Self {
             topic: topic.to_owned(),
             runs: numbers.runs.get(),
@@ -116,6 +123,9 @@ impl FlowStatus {
             waiting: state.held.load(Ordering::Relaxed),
             running: state.running.load(Ordering::Relaxed),
             unpublished: state.unpublished.load(Ordering::Relaxed),
+            pending_entities: order.entities as u64,
+            followers: order.pending.saturating_sub(order.entities) as u64,
+            closed_entities: order.closed as u64,
             is_paused: state.is_paused.load(Ordering::Relaxed),
             is_breaker_open: state.is_open.load(Ordering::Relaxed),
             stopped: state.stopped.lock().clone(),
@@ -185,6 +195,10 @@ pub struct FlowReport {
     pub relayed: u64,
     /// Records that went to the end of their topic before retention could delete them.
     pub reappended: u64,
+    /// Copies that were settled unrun, since a former owner published them too late.
+    pub void: u64,
+    /// Copies that were settled unrun, since there was another one of the same record.
+    pub superseded: u64,
     /// How often the flow stopped.
     pub stops: u64,
     /// Records that were gone from a log before they were settled.
@@ -297,6 +311,8 @@ impl Outline {
             dropped: numbers.dropped.all(),
             relayed: numbers.relayed.get(),
             reappended: numbers.reappended.get(),
+            void: numbers.void.get(),
+            superseded: numbers.superseded.get(),
             stops: numbers.stops.get(),
             lost: numbers.lost.get(),
             unreadable: numbers.unreadable.get(),

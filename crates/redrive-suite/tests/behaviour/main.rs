@@ -13,6 +13,7 @@ mod foreign;
 mod holding;
 mod metadata;
 mod observing;
+mod ordering;
 mod outage;
 mod outcomes;
 mod payload;

@@ -6,9 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use redrive_core::lane::{
-    Action, Census, Hop, Lane, Next, OrderedLane, Part, Ranked, Slots,
-};
+use redrive_core::lane::{Action, Census, Hop, Lane, Next, OrderedLane, Part, Ranked, Slots};
 use redrive_core::offsets::BlockId;
 use redrive_core::{InPlace, Timestamp};
 

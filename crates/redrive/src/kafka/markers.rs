@@ -234,7 +234,10 @@ mod tests {
         let bytes = Note::new(Some(&[0xFF, 0xFE]), Timestamp::default());
         assert_eq!((bytes.entity.as_deref(), bytes.entity_base64.as_deref()), (None, Some("//4=")));
         assert_eq!(Note::read(&bytes.write(("orders", 3), marker(None).head)), bytes);
-        assert!(Note::new(Some(long.as_bytes()), Timestamp::default()).shown().unwrap().len() <= MAX_NAME);
+        assert!(
+            Note::new(Some(long.as_bytes()), Timestamp::default()).shown().unwrap().len()
+                <= MAX_NAME
+        );
         assert_eq!(Note::new(None, Timestamp::default()).shown(), None);
         assert_eq!(Note::read(b"no JSON"), Note::default());
     }

@@ -59,7 +59,8 @@ impl StateTopic {
     /// What it says of these partitions. A topic that is not there says nothing.
     pub(crate) fn read(&self, partitions: &[(&str, i32)]) -> KafkaResult<Said> {
         let mut said = Said::default();
-        let is_meant = |topic: &str, partition| partitions.iter().any(|it| *it == (topic, partition));
+        let is_meant =
+            |topic: &str, partition| partitions.iter().any(|it| *it == (topic, partition));
         said.read_to = self.scan(|key, value, offset| {
             if let Some((topic, partition, id)) = read_key(key)
                 && is_meant(topic, partition)
@@ -161,8 +162,7 @@ impl StateTopic {
         inbox: &Arc<Inbox>,
     ) {
         let receipt = Arc::new(Stored { inbox: Arc::clone(inbox), id: block.id });
-        let outgoing =
-            self.outgoing(write_key(at, block.id), Some(block.bytes.to_vec()), None);
+        let outgoing = self.outgoing(write_key(at, block.id), Some(block.bytes.to_vec()), None);
         if publisher.publish(None, outgoing, receipt, (lane, 0)).is_err() {
             inbox.send(Letter::Stored { lane, id: block.id, is_stored: false });
         }

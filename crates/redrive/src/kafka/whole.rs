@@ -109,7 +109,8 @@ impl Member {
         for home in &homes {
             let mut found = Vec::new();
             for (at, bounds) in parts.iter().zip(&bounds).filter(|it| self.home(it.0) == *home) {
-                let committed = committed.iter().find(|it| it.topic == *at.0 && it.partition == at.1);
+                let committed =
+                    committed.iter().find(|it| it.topic == *at.0 && it.partition == at.1);
                 match (self.subscribed(&at.0), committed, bounds) {
                     (Some(subscribed), Some(committed), Ok(bounds)) => {
                         found.push((subscribed, committed, *bounds));
