@@ -205,9 +205,27 @@ impl Broker {
         partitions: i32,
         values: &[(String, String)],
     ) -> Result<()> {
-        for (index, (key, value)) in (0i32..).zip(values) {
-            let record =
-                BaseRecord::to(topic).key(key).payload(value).partition(index % partitions);
+        let partition = |index: i32| index % partitions;
+        let values = (0i32..).zip(values);
+        Self::produce_to(
+            producer,
+            topic,
+            values.map(|(index, it)| (partition(index), &it.0, &it.1)),
+        )
+    }
+
+    /// Produces values with their keys, each to a partition of its own, and waits until they are there.
+    ///
+    /// # Errors
+    ///
+    /// They are not acknowledged in time.
+    pub fn produce_to<'a>(
+        producer: &ThreadedProducer<DefaultProducerContext>,
+        topic: &str,
+        values: impl IntoIterator<Item = (i32, &'a String, &'a String)>,
+    ) -> Result<()> {
+        for (partition, key, value) in values {
+            let record = BaseRecord::to(topic).key(key).payload(value).partition(partition);
             let mut sent = producer.send(record);
             while let Err((KafkaError::MessageProduction(_), record)) = sent {
                 std::thread::sleep(Duration::from_millis(5));

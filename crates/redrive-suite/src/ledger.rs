@@ -33,6 +33,16 @@ impl Ledger {
         let _ = (&self.0).write_all(format!("{line}\n").as_bytes());
     }
 
+    /// A partition was assigned.
+    pub fn owns(&self, topic: &str, partition: i32) {
+        self.write(&format!("own {topic}/{partition} {}", now()));
+    }
+
+    /// A partition went to somebody else.
+    pub fn gives(&self, topic: &str, partition: i32) {
+        self.write(&format!("give {topic}/{partition} {}", now()));
+    }
+
     /// A run begins.
     pub fn started(&self, id: u64, attempt: u64, due: i64) {
         self.write(&format!("start {id} {attempt} {due} {}", now()));

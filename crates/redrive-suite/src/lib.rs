@@ -13,6 +13,7 @@ pub mod broker;
 pub mod foreign;
 pub mod ledger;
 pub mod member;
+pub mod order;
 pub mod own;
 pub mod promise;
 mod raw;

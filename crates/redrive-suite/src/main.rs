@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use redrive_suite::broker::Broker;
 use redrive_suite::member;
-use redrive_suite::scenario::{MIXED, Scenario, Treatment};
+use redrive_suite::scenario::{BY_ENTITY_MIXED, MIXED, Scenario, Treatment};
 
 /// Redrive's promises, tried on a real broker: `scripts/kafka with -- cargo run --release -p redrive-suite -- run`
 #[derive(Parser)]
@@ -46,6 +46,25 @@ enum What {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
+    /// One long run with the events of each entity in order: many records, a tenth failing, members killed, and members that sleep
+    /// through their session.
+    Order {
+        /// How many records.
+        #[arg(long, default_value_t = 100_000)]
+        records: u64,
+        /// How many entities.
+        #[arg(long, default_value_t = 5_000)]
+        entities: u64,
+        /// How many times a member is killed.
+        #[arg(long, default_value_t = 10)]
+        kills: u32,
+        /// How many times one sleeps.
+        #[arg(long, default_value_t = 3)]
+        zombies: u32,
+        /// What chance follows from.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
     /// A member of a group.
     #[command(hide = true)]
     Member {
@@ -78,6 +97,22 @@ async fn main() -> Result<()> {
                 }
             }
             anyhow::ensure!(is_kept, "a promise was broken");
+            Ok(())
+        }
+        What::Order { records, entities, kills, zombies, seed } => {
+            let scenario = Scenario {
+                name: "order",
+                records,
+                failing: 10,
+                members: 3,
+                treatment: Treatment::Zombies { zombies, kills },
+                limit: Duration::from_secs(300),
+                retry: BY_ENTITY_MIXED,
+                entities: Some(entities),
+                pieces: (120, Duration::from_millis(500)),
+                ..Scenario::default()
+            };
+            anyhow::ensure!(one(&scenario, &broker(false)?, seed).await?, "a promise was broken");
             Ok(())
         }
         What::Kill { records, kills, seed } => {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use redrive::config::{Config, Options, Syntax};
-use redrive::{Consumer, Context, Failure, Outcome, Record};
+use redrive::{Consumer, Context, Event, Failure, Outcome, Record};
 
 use crate::ledger::Ledger;
 use crate::work::Task;
@@ -25,7 +25,12 @@ pub async fn run(config: &str, ledger: &Path) -> Result<()> {
         anyhow::bail!("the config is wrong: {:?}", loaded.problems);
     };
     let topics: Vec<_> = config.flows.iter().map(|it| it.flow.source().to_string()).collect();
-    let mut consumer = Consumer::new(config);
+    let told = Arc::clone(&ledger);
+    let mut consumer = Consumer::new(config).with_listener(move |event| match event {
+        Event::Assigned { topic, partition, .. } => told.owns(topic, *partition),
+        Event::Revoked { topic, partition, .. } => told.gives(topic, *partition),
+        _ => {}
+    });
     for topic in topics {
         let ledger = Arc::clone(&ledger);
         consumer = consumer.with_handler(topic, move |record: Record, context: Context| {

@@ -22,7 +22,7 @@ pub async fn keeps(name: &str, broker: &Broker, program: &str) -> Result<()> {
     println!("{report}");
     ensure!(report.is_kept() && scenario.is_once(&report), "{report}");
     // Only who is killed leaves runs behind that nobody knows of, or who was so slow that the group gave it up.
-    let is_killed = matches!(scenario.treatment, Treatment::Kills(_));
+    let is_killed = matches!(scenario.treatment, Treatment::Kills(_) | Treatment::Zombies { .. });
     let is_slow = report.deposed > 0 || report.late.2 > 5000;
     if !is_killed && !is_slow && scenario.commits_while_it_changes(broker) {
         let twice = (report.run_twice, report.hop_twice, report.dead_twice);

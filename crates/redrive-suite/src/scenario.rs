@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::broker::{Broker, Found};
 use crate::ledger;
+use crate::order::{self, Letter, Produced};
 use crate::rng::Rng;
 use crate::work::Task;
 
@@ -23,6 +24,14 @@ pub enum Treatment {
     Kills(u32),
     /// New ones come and old ones go.
     Rebalances,
+    /// One by chance is stopped for so long that the group gives it up, and then goes on as if nothing were, so often; and
+    /// one is killed, so often.
+    Zombies {
+        /// How often one is stopped.
+        zombies: u32,
+        /// How often one is killed.
+        kills: u32,
+    },
 }
 
 /// What is tried.
@@ -44,6 +53,10 @@ pub struct Scenario {
     pub retry: &'static str,
     /// The longest it may take.
     pub limit: Duration,
+    /// How many entities there are, where the events of each run in order.
+    pub entities: Option<u64>,
+    /// In how many pieces records come while members work, and how long it is from one to the next.
+    pub pieces: (usize, Duration),
 }
 
 /// Retries over one topic, with delays that are all over the place.
@@ -69,6 +82,24 @@ pub const ORDERED: &str = "
     default: { delayed: { backoff: { fixed: 200ms } } }
 ";
 
+/// The events of each entity one after the other, over three tiers.
+pub const BY_ENTITY: &str = "
+    ordering: key
+    retry:
+      topics:
+        - { topic: TOPIC.retry.1, delay: 100ms }
+        - { topic: TOPIC.retry.2, delay: 500ms }
+        - { topic: TOPIC.retry.3, delay: 1s }
+    default: { delayed: {} }
+";
+
+/// The same over one topic, with delays that are all over the place.
+pub const BY_ENTITY_MIXED: &str = "
+    ordering: key
+    retry: { strategy: single, topics: [{ topic: TOPIC.retry }] }
+    default: { delayed: { backoff: { random: { min: 10ms, max: 3s } } } }
+";
+
 /// Members of the classic protocol that notice soon when one is gone.
 const SESSION: &str = "session.timeout.ms: 6000";
 const CLASSIC: &str = "  session.timeout.ms: 6000\n  heartbeat.interval.ms: 500\n";
@@ -92,13 +123,28 @@ impl Default for Scenario {
             kafka: CLASSIC,
             retry: MIXED,
             limit: Duration::from_secs(60),
+            entities: None,
+            pieces: (10, Duration::from_millis(200)),
         }
     }
 }
 
+/// Longer than a session, and than the group takes to change.
+const ASLEEP: Duration = Duration::from_secs(9);
+
 /// The suite.
 pub fn all() -> Vec<Scenario> {
     let one = |name, treatment| Scenario { name, treatment, ..Scenario::default() };
+    let by_entity = |name, treatment| Scenario {
+        entities: Some(300),
+        retry: BY_ENTITY,
+        ..one(name, treatment)
+    };
+    let asleep = |name| Scenario {
+        pieces: (50, Duration::from_millis(400)),
+        retry: BY_ENTITY_MIXED,
+        ..by_entity(name, Treatment::Zombies { zombies: 2, kills: 1 })
+    };
     vec![
         one("mixed-delays", Treatment::Peace),
         Scenario { retry: TIERS, ..one("tiers", Treatment::Peace) },
@@ -110,6 +156,17 @@ pub fn all() -> Vec<Scenario> {
         Scenario { retry: TIERS, ..one("kill", Treatment::Kills(3)) },
         Scenario { kafka: NEW_PROTOCOL, ..one("kill-848", Treatment::Kills(2)) },
         Scenario { retry: ORDERED, ..one("ordered", Treatment::RollingRestart) },
+        by_entity("entities", Treatment::RollingRestart),
+        Scenario {
+            kafka: EAGER,
+            retry: BY_ENTITY_MIXED,
+            ..by_entity("entities-eager", Treatment::RollingRestart)
+        },
+        Scenario { kafka: NEW_PROTOCOL, ..by_entity("entities-848", Treatment::Rebalances) },
+        Scenario { retry: BY_ENTITY_MIXED, ..by_entity("entities-kill", Treatment::Kills(3)) },
+        Scenario { kafka: NEW_PROTOCOL, ..by_entity("entities-kill-848", Treatment::Kills(2)) },
+        asleep("entities-asleep"),
+        Scenario { kafka: NEW_PROTOCOL, ..asleep("entities-asleep-848") },
         Scenario { kafka: EXACTLY_ONCE, retry: TIERS, ..one("exactly-once", Treatment::Kills(3)) },
         Scenario { kafka: EXACTLY_ONCE_848, ..one("exactly-once-848", Treatment::Rebalances) },
     ]
@@ -177,6 +234,13 @@ impl Members<'_> {
         member.kill()?;
         member.wait()?;
         self.running[index] = self.start()?;
+        Ok(())
+    }
+
+    fn signal(&self, index: usize, signal: &str) -> Result<()> {
+        let id = self.running[index].id().to_string();
+        let status = Command::new("kill").arg(signal).arg(id).status()?;
+        anyhow::ensure!(status.success(), "the member is gone already");
         Ok(())
     }
 
@@ -279,12 +343,21 @@ impl Scenario {
 
         let tasks: Vec<_> =
             (0..self.records).map(|id| Task::random(id, self.failing, &mut rng)).collect();
-        let values: Vec<_> =
-            tasks.iter().map(|it| (format!("k{}", it.id % 97), it.to_value())).collect();
+        let values: Vec<_> = tasks
+            .iter()
+            .map(|it| {
+                let entity = self.entity(it.id);
+                let partition = i32::try_from(entity.unwrap_or(it.id) % PARTITIONS as u64)?;
+                Ok((partition, format!("k{}", entity.unwrap_or(it.id % 97)), it.to_value()))
+            })
+            .collect::<Result<_>>()?;
         // Some are there before the members are, and some come while they work.
         let (first, rest) = values.split_at(values.len() / 4);
         let producer = broker.producer()?;
-        Broker::produce_by(&producer, &name, PARTITIONS, first)?;
+        let produce = |producer: &_, topic: &str, values: &[(i32, String, String)]| {
+            Broker::produce_to(producer, topic, values.iter().map(|it| (it.0, &it.1, &it.2)))
+        };
+        produce(&producer, &name, first)?;
         let mut members = Members {
             program,
             config,
@@ -295,14 +368,15 @@ impl Scenario {
         for _ in 0..self.members {
             members.add()?;
         }
+        let (count, pause) = self.pieces;
         let pieces =
-            rest.chunks(rest.len().div_ceil(10).max(1)).map(<[_]>::to_vec).collect::<Vec<_>>();
+            rest.chunks(rest.len().div_ceil(count).max(1)).map(<[_]>::to_vec).collect::<Vec<_>>();
         let producing = {
             let topic = name.clone();
             std::thread::spawn(move || -> Result<()> {
                 for piece in pieces {
-                    Broker::produce_by(&producer, &topic, PARTITIONS, &piece)?;
-                    std::thread::sleep(Duration::from_millis(200));
+                    produce(&producer, &topic, &piece)?;
+                    std::thread::sleep(pause);
                 }
                 Ok(())
             })
@@ -329,8 +403,10 @@ impl Scenario {
         }
         // Whatever was still under way when the last one ended would show up twice.
         let after = self.count(broker, &directory, &topics, &tasks)?;
+        let faults = self.faults(broker, &directory, &name)?;
         let report = Report {
             lost: report.lost.max(after.lost),
+            out_of_order: after.out_of_order + faults,
             deposed: deposed(&directory)?,
             took: began.elapsed().as_millis(),
             ..after
@@ -344,6 +420,37 @@ impl Scenario {
     /// Whether nothing was published twice, where that is promised.
     pub fn is_once(&self, report: &Report) -> bool {
         !self.kafka.contains("exactly_once") || (report.hop_twice, report.dead_twice) == (0, 0)
+    }
+
+    /// Whose event a record is.
+    fn entity(&self, id: u64) -> Option<u64> {
+        // Neighbours are of different entities, and each entity's events are spread over the whole run.
+        self.entities.map(|count| id.wrapping_mul(7) % count)
+    }
+
+    /// How often the order of an entity was broken. What that was stands beside the ledgers.
+    fn faults(&self, broker: &Broker, directory: &Path, topic: &str) -> Result<u64> {
+        if self.entities.is_none() {
+            return Ok(0);
+        }
+        let id = |it: &Found| it.value.as_deref().and_then(Task::from_value).map(|it| it.id);
+        let produced = broker.read(topic)?;
+        let produced: Vec<_> = produced
+            .iter()
+            .filter_map(|it| {
+                let (id, partition, offset) = (id(it)?, it.partition, it.offset);
+                Some(Produced { id, entity: self.entity(id)?, partition, offset })
+            })
+            .collect();
+        let letters = broker.read(&format!("{topic}.dlt"))?;
+        let letters = letters.iter().filter_map(|it| {
+            Some(Letter { id: id(it)?, is_follower: it.header("redrive-reason")? == "follower" })
+        });
+        let faults = order::faults(directory, topic, &produced, &letters.collect::<Vec<_>>())?;
+        if !faults.is_empty() {
+            std::fs::write(directory.join("faults.txt"), faults.join("\n"))?;
+        }
+        Ok(faults.len() as u64)
     }
 
     fn treat(&self, members: &mut Members<'_>, rng: &mut Rng) -> Result<()> {
@@ -365,6 +472,23 @@ impl Scenario {
                     let count = u64::try_from(members.running.len())?;
                     let index = usize::try_from(rng.below(count))?;
                     members.kill(index)?;
+                }
+            }
+            Treatment::Zombies { zombies, kills } => {
+                let mut left = (zombies, kills);
+                while left != (0, 0) {
+                    pause(rng, 500, 3000);
+                    let count = u64::try_from(members.running.len())?;
+                    let index = usize::try_from(rng.below(count))?;
+                    if rng.below(u64::from(left.0 + left.1)) < u64::from(left.0) {
+                        left.0 -= 1;
+                        members.signal(index, "-STOP")?;
+                        std::thread::sleep(ASLEEP);
+                        members.signal(index, "-CONT")?;
+                    } else {
+                        left.1 -= 1;
+                        members.kill(index)?;
+                    }
                 }
             }
             Treatment::Rebalances => {

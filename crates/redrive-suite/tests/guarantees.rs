@@ -15,6 +15,13 @@ scenarios! {
     kill: "kill",
     kill_848: "kill-848",
     ordered: "ordered",
+    entities: "entities",
+    entities_eager: "entities-eager",
+    entities_848: "entities-848",
+    entities_kill: "entities-kill",
+    entities_kill_848: "entities-kill-848",
+    entities_asleep: "entities-asleep",
+    entities_asleep_848: "entities-asleep-848",
     exactly_once: "exactly-once",
     exactly_once_848: "exactly-once-848",
 }

@@ -14,4 +14,10 @@ scenarios! {
     kill: "kill",
     kill_848: "kill-848",
     ordered: "ordered",
+    entities: "entities",
+    entities_848: "entities-848",
+    entities_kill: "entities-kill",
+    entities_kill_848: "entities-kill-848",
+    entities_asleep: "entities-asleep",
+    entities_asleep_848: "entities-asleep-848",
 }
