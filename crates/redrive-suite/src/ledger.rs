@@ -33,9 +33,9 @@ impl Ledger {
         let _ = (&self.0).write_all(format!("{line}\n").as_bytes());
     }
 
-    /// A partition was assigned.
-    pub fn owns(&self, topic: &str, partition: i32) {
-        self.write(&format!("own {topic}/{partition} {}", now()));
+    /// A partition was taken over, whose entities' events run in order.
+    pub fn owns(&self, topic: &str, partition: i32, epoch: u64) {
+        self.write(&format!("own {topic}/{partition} {epoch} {}", now()));
     }
 
     /// A partition went to somebody else.

@@ -27,7 +27,7 @@ pub async fn run(config: &str, ledger: &Path) -> Result<()> {
     let topics: Vec<_> = config.flows.iter().map(|it| it.flow.source().to_string()).collect();
     let told = Arc::clone(&ledger);
     let mut consumer = Consumer::new(config).with_listener(move |event| match event {
-        Event::Assigned { topic, partition, .. } => told.owns(topic, *partition),
+        Event::TakenOver { topic, partition, epoch, .. } => told.owns(topic, *partition, *epoch),
         Event::Revoked { topic, partition, .. } => told.gives(topic, *partition),
         _ => {}
     });

@@ -51,7 +51,7 @@ struct Run {
 enum Line {
     Start { id: u64, attempt: u64 },
     End { id: u64, attempt: u64, is_done: bool },
-    Own(i32),
+    Own(i32, u64),
     Give(i32),
 }
 
@@ -59,6 +59,8 @@ enum Line {
 #[derive(Clone, Copy, Debug)]
 struct Turn {
     partition: i32,
+    /// Who comes later has a higher one.
+    epoch: u64,
     from: i64,
     until: i64,
 }
@@ -144,7 +146,7 @@ fn parse(line: &str, topic: &str) -> Option<(Line, i64)> {
         word @ ("done" | "fail") => {
             Line::End { id: number(1)?, attempt: number(2)?, is_done: word == "done" }
         }
-        "own" => Line::Own(partition()?),
+        "own" => Line::Own(partition()?, number(2)?),
         "give" => Line::Give(partition()?),
         _ => return None,
     };
@@ -177,9 +179,10 @@ fn turns(members: &[Vec<(Line, i64)>]) -> Vec<(usize, Turn)> {
         let mut open: BTreeMap<i32, usize> = BTreeMap::new();
         for (line, at) in lines {
             match line {
-                Line::Own(partition) => {
+                Line::Own(partition, epoch) => {
                     open.insert(*partition, turns.len());
-                    let turn = Turn { partition: *partition, from: *at, until: i64::MAX };
+                    let (partition, epoch) = (*partition, *epoch);
+                    let turn = Turn { partition, epoch, from: *at, until: i64::MAX };
                     turns.push((member, turn));
                 }
                 Line::Give(partition) => {
@@ -207,7 +210,7 @@ fn member_runs(
     let mut own = turns.iter().enumerate().filter(|it| it.1.0 == member).map(|it| it.0);
     for (line, at) in lines {
         match *line {
-            Line::Own(partition) => _ = own.next().and_then(|it| owned.insert(partition, it)),
+            Line::Own(partition, _) => _ = own.next().and_then(|it| owned.insert(partition, it)),
             Line::Give(_) => {}
             Line::Start { id, attempt } => {
                 let turn = of.get(&id).and_then(|it| owned.get(&it.partition));
@@ -230,7 +233,7 @@ fn member_runs(
     for run in &mut runs {
         let turn = turns[run.turn].1;
         let next = turns.iter().map(|it| it.1);
-        let next = next.filter(|it| it.partition == turn.partition && it.from > turn.from);
+        let next = next.filter(|it| it.partition == turn.partition && it.epoch > turn.epoch);
         let deposed = next.map(|it| it.from).min().unwrap_or(i64::MAX).min(turn.until);
         run.is_deposed = run.start >= deposed || run.end.unwrap_or(run.start) > deposed;
     }
@@ -312,7 +315,7 @@ mod tests {
     #[test]
     fn one_after_the_other_is_fine_with_retries_in_between() {
         let run = [
-            "own t/0 1",
+            "own t/0 1 1",
             "start 0 0 0 10",
             "fail 0 0 11",
             "start 0 1 0 20",
@@ -325,31 +328,32 @@ mod tests {
 
     #[test]
     fn one_that_overtakes_is_a_fault() {
-        let run = ["own t/0 1", "start 0 0 0 10", "fail 0 0 11", "start 1 0 0 12", "done 1 0 13"];
+        let run = ["own t/0 1 1", "start 0 0 0 10", "fail 0 0 11", "start 1 0 0 12", "done 1 0 13"];
         let faults = told(&[&run]);
         assert!(faults[0].contains("1 ran at 12 before 0 was done"), "{faults:?}");
     }
 
     #[test]
     fn two_at_a_time_are_a_fault() {
-        let run = ["own t/0 1", "start 0 0 0 10", "start 1 0 0 12", "done 0 0 13", "done 1 0 14"];
+        let run = ["own t/0 1 1", "start 0 0 0 10", "start 1 0 0 12", "done 0 0 13", "done 1 0 14"];
         assert!(told(&[&run]).iter().any(|it| it.contains("beside 0")));
     }
 
     #[test]
     fn a_killed_members_runs_come_again_but_not_in_the_same_turn() {
-        let killed = ["own t/0 1", "start 0 0 0 10", "done 0 0 11", "start 1 0 0 12"];
+        let killed = ["own t/0 1 1", "start 0 0 0 10", "done 0 0 11", "start 1 0 0 12"];
         let next =
-            ["own t/0 100", "start 0 0 0 110", "done 0 0 111", "start 1 0 0 112", "done 1 0 113"];
+            ["own t/0 2 100", "start 0 0 0 110", "done 0 0 111", "start 1 0 0 112", "done 1 0 113"];
         assert_eq!(told(&[&killed, &next]), [""; 0]);
-        let again = ["own t/0 1", "start 0 0 0 10", "done 0 0 11", "start 0 0 0 12", "done 0 0 13"];
+        let again =
+            ["own t/0 1 1", "start 0 0 0 10", "done 0 0 11", "start 0 0 0 12", "done 0 0 13"];
         assert!(told(&[&again])[0].contains("again in the same turn"));
     }
 
     #[test]
     fn what_a_deposed_member_runs_is_nobodys_fault_until_it_notices() {
         let slept = [
-            "own t/0 1",
+            "own t/0 1 1",
             "start 0 0 0 10",
             "done 0 0 150",
             "start 1 0 0 151",
@@ -357,19 +361,19 @@ mod tests {
             "give t/0 160",
         ];
         let next =
-            ["own t/0 100", "start 0 0 0 110", "done 0 0 155", "start 1 0 0 156", "done 1 0 157"];
+            ["own t/0 2 100", "start 0 0 0 110", "done 0 0 155", "start 1 0 0 156", "done 1 0 157"];
         assert_eq!(told(&[&slept, &next]), [""; 0]);
         // What it did before that counts.
-        let too_soon = ["own t/0 1", "start 1 0 0 50", "done 1 0 51", "give t/0 160"];
+        let too_soon = ["own t/0 1 1", "start 1 0 0 50", "done 1 0 51", "give t/0 160"];
         assert!(told(&[&too_soon, &next])[0].contains("1 ran at 50 before 0 was done"));
-        let late = ["own t/0 1", "give t/0 160", "start 0 0 0 170", "done 0 0 171"];
+        let late = ["own t/0 1 1", "give t/0 160", "start 0 0 0 170", "done 0 0 171"];
         assert_eq!(told(&[&late]), [""; 0], "a run that outlived its turn is deposed");
     }
 
     #[test]
     fn nothing_of_a_new_owner_may_skip_what_only_a_deposed_one_has_done() {
-        let slept = ["own t/0 1", "start 0 0 0 10", "done 0 0 150", "give t/0 160"];
-        let next = ["own t/0 100", "start 1 0 0 155", "done 1 0 157"];
+        let slept = ["own t/0 1 1", "start 0 0 0 10", "done 0 0 150", "give t/0 160"];
+        let next = ["own t/0 2 100", "start 1 0 0 155", "done 1 0 157"];
         assert!(told(&[&slept, &next])[0].contains("1 ran at 155 before 0 was done"));
     }
 }

@@ -52,6 +52,20 @@ pub enum Event {
         /// Whether it was gone before anything could be committed.
         is_lost: bool,
     },
+    /// This member has taken over a partition whose entities' events run in order: it knows all that is pending, and the group
+    /// has accepted that. From now on its records run.
+    TakenOver {
+        /// The source topic.
+        topic: Arc<str>,
+        /// The partition.
+        partition: i32,
+        /// The number of this owner: each has a higher one than those before it.
+        epoch: u64,
+        /// How many entities have something pending.
+        pending: u64,
+        /// How many entities are closed.
+        closed: u64,
+    },
     /// A run failed and the record is run again in place.
     RunsAgain {
         /// The record.
@@ -371,6 +385,7 @@ impl Event {
         match self {
             Event::RunsAgain { .. } | Event::Foreign(_) | Event::Reappended(_) => Level::Debug,
             Event::Assigned { .. }
+            | Event::TakenOver { .. }
             | Event::Started { .. }
             | Event::Ended
             | Event::Paused
@@ -417,6 +432,7 @@ impl Event {
     pub fn name(&self) -> &'static str {
         match self {
             Event::Assigned { .. } => "assigned",
+            Event::TakenOver { .. } => "taken_over",
             Event::Revoked { .. } => "revoked",
             Event::RunsAgain { .. } => "runs_again",
             Event::Held { .. } => "held",
@@ -484,7 +500,9 @@ impl Event {
             Event::Assigned { topic, partition, position } => {
                 Facts { offset: Some(*position), ..at(topic, *partition) }
             }
-            Event::Revoked { topic, partition, .. } => at(topic, *partition),
+            Event::Revoked { topic, partition, .. } | Event::TakenOver { topic, partition, .. } => {
+                at(topic, *partition)
+            }
             Event::RunsAgain { spot, error, wait, by, run, runs, policy } => Facts {
                 error: Some(error),
                 delay: Some(*wait),
@@ -661,6 +679,10 @@ impl fmt::Display for Event {
             Event::Assigned { topic, partition, position } => {
                 write!(f, "{topic}/{partition} is assigned, from offset {position} on")
             }
+            Event::TakenOver { topic, partition, epoch, pending, closed } => write!(
+                f,
+                "{topic}/{partition} is taken over in epoch {epoch}: {pending} entities have something pending, {closed} are closed"
+            ),
             Event::Revoked { topic, partition, is_lost: false } => {
                 write!(f, "{topic}/{partition} is given back")
             }

@@ -25,6 +25,8 @@ const NAMES: usize = 10_000;
 /// What is told of entities.
 #[derive(Default)]
 pub(super) struct Told {
+    /// Whether it was told that the lane is open.
+    is_open: bool,
     /// How things were when it was last told.
     census: OrderedCensus,
     /// Markers that are being written, with what is told when they are there.
@@ -71,6 +73,7 @@ impl Engine {
 
     /// Does what an ordered lane asks for, until it asks for no more.
     pub(super) fn perform_whole(&mut self, home: u64, now: Timestamp) {
+        self.tell_taken_over(home);
         while let Some(whole) = self.wholes.get_mut(&home) {
             match whole.machine.next_action() {
                 Some(OrderedAction::Part { part, action }) => {
@@ -98,6 +101,26 @@ impl Engine {
         }
         self.tell_opened(home);
         self.note_wakeup(home, now);
+    }
+
+    /// Tells that a lane has taken over. Nothing of it has run before.
+    fn tell_taken_over(&mut self, home: u64) {
+        let at = self.source(home);
+        let whole = self.wholes.get_mut(&home).filter(|it| !it.told.is_open);
+        let (Some(whole), Some((topic, partition))) = (whole, at) else {
+            return;
+        };
+        if whole.machine.is_open() {
+            whole.told.is_open = true;
+            let OrderedCensus { entities, closed, .. } = whole.machine.census();
+            self.tools.events.tell(&Event::TakenOver {
+                topic,
+                partition,
+                epoch: whole.machine.epoch().unwrap_or(0),
+                pending: entities as u64,
+                closed: closed as u64,
+            });
+        }
     }
 
     fn perform_part(
