@@ -87,6 +87,11 @@ families! {
     STATE_BLOCKS: "redrive_state_blocks_total", Counter, ["flow"], "Blocks of progress sent to the state topic because they did not fit commit metadata.";
     STATE_BLOCK_FAILURES: "redrive_state_block_failures_total", Counter, ["flow"], "Blocks that the state topic did not take; each is tried again.";
     REAPPENDS: "redrive_reappends_total", Counter, ["flow"], "Records appended to their topic again before retention could delete them.";
+    PENDING_ENTITIES: "redrive_pending_entities", Gauge, ["flow"], "With `ordering: key`: entities of which a record runs, is retried or waits behind another one.";
+    FOLLOWERS: "redrive_follower_records", Gauge, ["flow"], "With `ordering: key`: records that wait behind others of their entity.";
+    CLOSED_ENTITIES: "redrive_closed_entities", Gauge, ["flow"], "With `ordering: key`: entities whose new records follow a dead letter, until somebody opens them.";
+    VOID: "redrive_void_copies_total", Counter, ["flow"], "With `ordering: key`: copies that a former owner published too late, settled unrun.";
+    SUPERSEDED: "redrive_superseded_copies_total", Counter, ["flow"], "With `ordering: key`: copies of a record of which there was another one, settled unrun.";
     LOST: "redrive_lost_records_total", Counter, ["flow"], "Offsets that were gone from a log before they were settled.";
     UNREADABLE: "redrive_unreadable_headers_total", Counter, ["flow"], "Headers that could not be read.";
     PAUSED: "redrive_paused", Gauge, ["flow"], "1 if the flow was told to pause.";
@@ -162,6 +167,11 @@ fn put_flow(page: &mut Page, flow: &FlowReport, status: &FlowStatus) {
     page.put(&STATE_BLOCKS, of_flow, flow.state_blocks);
     page.put(&STATE_BLOCK_FAILURES, of_flow, flow.state_block_failures);
     page.put(&REAPPENDS, of_flow, flow.reappended);
+    page.put(&PENDING_ENTITIES, of_flow, status.pending_entities);
+    page.put(&FOLLOWERS, of_flow, status.followers);
+    page.put(&CLOSED_ENTITIES, of_flow, status.closed_entities);
+    page.put(&VOID, of_flow, flow.void);
+    page.put(&SUPERSEDED, of_flow, flow.superseded);
     page.put(&LOST, of_flow, flow.lost);
     page.put(&UNREADABLE, of_flow, flow.unreadable);
     page.put(&PAUSED, of_flow, u8::from(status.is_paused));

@@ -45,6 +45,11 @@ fn flow(report: &FlowReport, status: &FlowStatus) -> Value {
         "concurrency": report.concurrency,
         "unpublished": status.unpublished,
         "failed_last_minute": status.failed_last_minute,
+        "entities": {
+            "pending": status.pending_entities,
+            "followers": status.followers,
+            "closed": status.closed_entities,
+        },
         "records": {
             "done": status.succeeded,
             "retried": status.retried,

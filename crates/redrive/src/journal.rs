@@ -231,6 +231,7 @@ fn emit(event: &Event, flow: Option<&str>) {
         due_ms,
         reason,
         header = facts.header,
+        entity = facts.entity,
         count = facts.count,
         error = facts.error,
         "{event}"

@@ -10,7 +10,7 @@ use redrive_core::Flow;
 use redrive_core::lane::LaneKind;
 
 use crate::RunError;
-use crate::config::FlowConfig;
+use crate::config::{FlowConfig, Ordering};
 use crate::engine::plan::{FlowPlan, Role as Stop};
 
 /// What a process does of what its flows need.
@@ -74,6 +74,19 @@ impl Role {
 
     /// Whether these flows can be run in this role: each group is read as a whole, or not at all.
     pub(crate) fn check(self, main: &str, flows: &[FlowConfig]) -> Result<(), RunError> {
+        // One owner has all that belongs to an entity.
+        let is_split = |flow: &&FlowConfig| {
+            flow.ordering == Ordering::Key
+                && self != Role::All
+                && self.reads_any(flow)
+                && flow.stops().iter().any(|it| !self.reads(&flow.flow, it.role))
+        };
+        if let Some(flow) = flows.iter().find(is_split) {
+            return Err(RunError::BadRole(format!(
+                "the flow of {source} cannot run in the role `{self}`: with `ordering: key` one member reads a partition of {source} together with the same one of its retry topics; run in the role `all`",
+                source = flow.flow.source()
+            )));
+        }
         let stops =
             || flows.iter().flat_map(|flow| flow.stops().into_iter().map(move |it| (flow, it)));
         let read = stops().filter(|(flow, it)| self.reads(&flow.flow, it.role));
@@ -231,6 +244,20 @@ mod tests {
                 assert!(refused.contains("`retry.group`"), "{refused}");
             }
         }
+    }
+
+    #[test]
+    fn a_flow_in_order_runs_only_whole() {
+        let flow = tiers("orders").with_order_by(crate::config::Entity::Key);
+        assert!(Role::All.check("g", std::slice::from_ref(&flow)).is_ok());
+        for role in [Role::Main, Role::Retry] {
+            let refused = refusal(role, std::slice::from_ref(&flow));
+            assert!(refused.contains("`ordering: key`"), "{refused}");
+            assert!(refused.contains("run in the role `all`"), "{refused}");
+            assert!(!refused.contains("retry.group"), "{refused}");
+        }
+        let alone = flow_without_retries().with_order_by(crate::config::Entity::Key);
+        assert!(Role::Main.check("g", &[alone]).is_ok());
     }
 
     #[test]

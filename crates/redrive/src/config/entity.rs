@@ -84,7 +84,16 @@ impl fmt::Debug for Pointer {
 impl FromNode for Entity {
     fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Option<Self> {
         if let Value::Scalar(_) = node.value {
-            return reader.word(node, path, &[("key", ())]).map(|()| Entity::Key);
+            let is_key = reader.scalar(node, path)?.text == "key";
+            if !is_key {
+                let message = format!(
+                    "`entity` should be `key`, a `header` or a `pointer`, but is {}",
+                    shown(node, path)
+                );
+                let hint = "write `key`, `{ header: NAME }` or `{ pointer: /order/id }`";
+                reader.error(node, path, message, hint);
+            }
+            return is_key.then_some(Entity::Key);
         }
         let (key, value) = one_key(node, path, reader, &["header", "pointer"])?;
         let path = path.key(key);

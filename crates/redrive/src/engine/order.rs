@@ -139,7 +139,9 @@ impl Engine {
         let Some(held) = self.lanes.get_mut(&lane) else {
             return;
         };
-        if role != Role::Source && in_place.runs == 0 {
+        // Who waited behind another one is not late.
+        let is_retried = record.header("redrive-first-failed-at").is_some();
+        if role != Role::Source && in_place.runs == 0 && is_retried {
             let machine = held.machine.driver(&mut self.wholes);
             let due = machine.and_then(|it| it.due(offset));
             note_lateness(&self.state.numbers, due, now);
@@ -236,7 +238,9 @@ impl Engine {
             return;
         }
         if !is_there {
-            whole.told.opening.insert(marker.entity);
+            if whole.machine.head(marker.entity).is_some() {
+                whole.told.opening.insert(marker.entity);
+            }
             whole.machine.unmarked(marker, now, &mut self.slots);
             return;
         }

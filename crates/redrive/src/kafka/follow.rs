@@ -147,6 +147,9 @@ impl Reading {
     fn read(&mut self, from: i64) -> KafkaResult<()> {
         if self.position.is_none_or(|it| from < it) {
             let at = (&*self.topic, markers::PARTITION);
+            // Whoever answers this has stopped reading: what was read ahead from the old position would hide what comes before it.
+            self.consumer.unassign()?;
+            drop(self.consumer.assignment()?);
             self.consumer.assign(&offsets::at_offsets([(at.0, at.1, from)]))?;
             self.position = Some(from);
         }

@@ -325,7 +325,7 @@ mod reading {
             let text = format!("flows: [{{ topic: a }}]\n{key}: {{ topic: x }}\n");
             refused(&text, &format!("{key} @2:1"), &[&format!("unknown key `{key}`"), "yet"]);
         }
-        for key in ["schedule", "entity", "priority", "relay", "on_dead_letter"] {
+        for key in ["schedule", "priority", "relay"] {
             let text = format!("flows:\n- topic: a\n  {key}: hold\n");
             refused(
                 &text,
@@ -712,6 +712,64 @@ mod contradictions {
         }
         valid(&text("{ topics: [{ topic: b, delay: 1s, group: g }] }"));
         valid(&text("{ topics: [{ topic: b, delay: 1s }] }"));
+        valid(&text("{ strategy: none }"));
+        refused(
+            &format!("exactly_once: true\n{}", text("{ strategy: single }")),
+            "flows[0].ordering @5:13",
+            &["`ordering: key`", "`exactly_once: true`"],
+        );
+    }
+
+    #[test]
+    fn what_belongs_to_order_per_key_needs_it() {
+        for ordering in ["", "  ordering: none\n", "  ordering: partition\n"] {
+            for (key, value) in [("entity", "key"), ("on_dead_letter", "release")] {
+                let line = if ordering.is_empty() { 3 } else { 4 };
+                refused(
+                    &format!("flows:\n- topic: a\n{ordering}  {key}: {value}\n"),
+                    &format!("flows[0].{key} @{line}:{}", 5 + key.len()),
+                    &[&format!("`{key}` is for `ordering: key`"), "add `ordering: key`"],
+                );
+            }
+        }
+        // One problem is enough where nobody knows what was meant.
+        let loaded = yaml("flows: [{ topic: a, ordering: keys, entity: key }]");
+        assert_eq!(loaded.problems.len(), 1, "{:#?}", loaded.problems);
+    }
+
+    #[test]
+    fn an_entity_that_nothing_names_is_refused() {
+        let text =
+            |entity: &str| format!("flows:\n- topic: a\n  ordering: key\n  entity: {entity}\n");
+        refused(
+            &text("header"),
+            "flows[0].entity @4:11",
+            &["`entity` should be `key`", "`header`", "{ header: NAME }"],
+        );
+        refused(
+            &text("{ header: '' }"),
+            "flows[0].entity.header @4:21",
+            &["`header` is empty", "the header's name"],
+        );
+        refused(
+            &text("{ pointer: '' }"),
+            "flows[0].entity.pointer @4:22",
+            &["it is empty", "`/order/id`"],
+        );
+        refused(
+            &text("{ pointer: order.id }"),
+            "flows[0].entity.pointer @4:22",
+            &["`order.id` is no JSON pointer", "it does not begin with `/`"],
+        );
+        refused(&text("{ pointer: /a~2 }"), "flows[0].entity.pointer @4:22", &["`~`"]);
+        refused(&text("{ path: /a }"), "flows[0].entity.path @4:13", &["unknown key"]);
+        refused(&text("{ header: 5 }"), "flows[0].entity.header @4:21", &["text"]);
+        refused(&text("{}"), "flows[0].entity @4:11", &["header, pointer"]);
+        refused(
+            &text("{ header: a, pointer: /b }"),
+            "flows[0].entity.pointer @4:24",
+            &["only one of them"],
+        );
     }
 
     #[test]
@@ -912,6 +970,9 @@ mod secrets {
                 "flows: [{ topic: a, concurrency: V }]",
                 "flows: [{ topic: a, ordering: V }]",
                 "flows: [{ topic: a, headers: V }]",
+                "flows: [{ topic: a, ordering: key, entity: V }]",
+                "flows: [{ topic: a, ordering: key, entity: { pointer: V } }]",
+                "flows: [{ topic: a, ordering: key, on_dead_letter: V }]",
                 "flows: [{ topic: a, dead_letter: { format: V } }]",
                 "flows: [{ topic: a, handler: { http: { url: V } } }]",
                 "flows: [{ topic: a, handler: { http: { url: 'http://h', timeout: V } } }]",

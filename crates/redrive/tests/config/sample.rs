@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use redrive::config::{
-    Config, DeadLetterFormat, FlowConfig, Handler, Kafka, Loaded, Options, Ordering, Severity,
-    Syntax,
+    Config, DeadLetterFormat, Entity, FlowConfig, Handler, Kafka, Loaded, OnDeadLetter, Options,
+    Ordering, Severity, Syntax,
 };
 use redrive::headers::Dialect;
 use redrive::{Failure, Kind, RecordView, Span, Step, StepEnd, Strategy, Tier, plan};
@@ -570,6 +570,19 @@ fn all_dialects_formats_and_orderings_are_known() {
     {
         let flow = valid_flow(&format!("flows: [{{ topic: orders, ordering: {word} }}]"));
         assert_eq!(flow.ordering, ordering);
+    }
+    let flow = valid_flow("flows: [{ topic: orders, ordering: key }]");
+    assert_eq!((flow.entity, flow.on_dead_letter), (Entity::Key, OnDeadLetter::Hold));
+    let pointer = Entity::Pointer("/order/id".parse().unwrap());
+    for (text, entity) in [
+        ("key", Entity::Key),
+        ("{ header: order-id }", Entity::Header("order-id".to_owned())),
+        ("{ pointer: /order/id }", pointer),
+    ] {
+        let flow = valid_flow(&format!(
+            "flows: [{{ topic: orders, ordering: key, entity: {text}, on_dead_letter: release }}]"
+        ));
+        assert_eq!((flow.entity, flow.on_dead_letter), (entity, OnDeadLetter::Release));
     }
     let flow = valid_flow("flows: [{ topic: orders, dead_letter: { format: envelope } }]");
     assert_eq!(flow.dead_letter_format, DeadLetterFormat::Envelope);

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::support::{env, yaml};
 
 /// A valid config for each thing that a config can say.
-const VALID: [&str; 12] = [
+const VALID: [&str; 13] = [
     r#"{ "flows": [{ "topic": "orders" }] }"#,
     r#"{ "kafka": "embedded", "group": "billing", "flows": [{ "topic": "orders" }] }"#,
     r#"{ "kafka": { "bootstrap.servers": "b", "linger.ms": 5, "socket.keepalive.enable": true },
@@ -42,10 +42,13 @@ const VALID: [&str; 12] = [
     r#"{ "flows": [{ "topic": "a", "payload_budget": 65536, "breaker": {} },
          { "topic": "b", "payload_budget": "65536", "breaker": { "failures": 0.01 } },
          { "topic": "c", "breaker": { "failures": "0.05" } }] }"#,
+    r#"{ "flows": [{ "topic": "a", "ordering": "key", "entity": "key", "on_dead_letter": "hold" },
+         { "topic": "b", "ordering": "key", "entity": { "header": "order-id" } },
+         { "topic": "c", "ordering": "key", "entity": { "pointer": "/a~1b/0" }, "on_dead_letter": "release" }] }"#,
 ];
 
 /// Configs that are built wrongly, one thing each.
-const WRONG: [&str; 46] = [
+const WRONG: [&str; 50] = [
     "[]",
     "{}",
     r#"{ "flows": {} }"#,
@@ -64,6 +67,10 @@ const WRONG: [&str; 46] = [
     r#"{ "flows": [{ "topic": "a", "concurrency": "8" }] }"#,
     r#"{ "flows": [{ "topic": "a", "concurrency": 1.5 }] }"#,
     r#"{ "flows": [{ "topic": "a", "ordering": "keys" }] }"#,
+    r#"{ "flows": [{ "topic": "a", "ordering": "key", "entity": "header" }] }"#,
+    r#"{ "flows": [{ "topic": "a", "ordering": "key", "entity": { "header": "" } }] }"#,
+    r#"{ "flows": [{ "topic": "a", "ordering": "key", "entity": { "pointer": "order.id" } }] }"#,
+    r#"{ "flows": [{ "topic": "a", "ordering": "key", "on_dead_letter": "drop" }] }"#,
     r#"{ "flows": [{ "topic": "a", "priority": {} }] }"#,
     r#"{ "flows": [{ "topic": "a", "handler": {} }] }"#,
     r#"{ "flows": [{ "topic": "a", "handler": { "http": { "url": "localhost" } } }] }"#,
