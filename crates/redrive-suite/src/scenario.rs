@@ -477,7 +477,8 @@ impl Scenario {
             Treatment::Zombies { zombies, kills } => {
                 let mut left = (zombies, kills);
                 while left != (0, 0) {
-                    pause(rng, 500, 3000);
+                    // A group that changes already has nobody to give up.
+                    pause(rng, 500, 9000);
                     let count = u64::try_from(members.running.len())?;
                     let index = usize::try_from(rng.below(count))?;
                     if rng.below(u64::from(left.0 + left.1)) < u64::from(left.0) {
