@@ -397,8 +397,9 @@ impl World {
     }
 
     /// What a follower's dead letter says: the origin of its head.
-    pub(super) fn follows(&self, token: Token, record: &Record) -> Option<i64> {
-        self.ordered(token)?.head(entity(record)?).map(|it| it.origin)
+    pub(super) fn follows(&self, token: Token, offset: i64, record: &Record) -> Option<Identity> {
+        let rank = self.rank(token.at, offset, record)?;
+        self.ordered(token)?.follows(&rank)
     }
 
     fn ordered(&self, token: Token) -> Option<&OrderedLane<Rc<Record>, Hops>> {
@@ -416,7 +417,7 @@ impl World {
             return;
         };
         let (lane, entity) = (token.at.1, rank.entity);
-        let head = self.ordered(token).and_then(|it| it.head(entity));
+        let head = self.follows(token, offset, record);
         let broken = self.ledger.order.follow(lane, entity, rank.identity, head);
         let is_opened = head.is_some_and(|head| self.has_seen_opened(token, entity, head));
         let late =
@@ -431,16 +432,14 @@ impl World {
         let Some(ordering) = &self.ordering else {
             return false;
         };
-        let mut markers = BTreeMap::new();
-        let seen = ordering.state.iter().take(lane.state_position);
-        for it in seen.filter(|it| it.lane == token.at.1) {
-            if (it.marker.entity, it.marker.head) == (entity, head) {
-                markers.insert(it.marker, it.is_there);
-            }
-        }
+        // It knows its own markers before it reads them.
+        let all = ordering.of_head(token.at.1, entity, head, usize::MAX);
+        let seen = ordering.of_head(token.at.1, entity, head, lane.state_position);
         let position = lane.lane.position(1);
-        let is_over = |it: &Marker| lane.opened.get(it).is_none_or(|end| *end <= position);
-        !markers.is_empty() && markers.iter().all(|(it, is_there)| !is_there && is_over(it))
+        let is_over = |it: &Marker| {
+            seen.get(it) == Some(&false) && lane.opened.get(it).is_none_or(|end| *end <= position)
+        };
+        !all.is_empty() && all.iter().all(|(it, is_there)| !is_there && is_over(it))
     }
 
     /// A copy is in a tier.
@@ -595,12 +594,21 @@ impl World {
 impl Ordering {
     /// Whether there was a marker for this head, and is none any more.
     fn is_opened(&self, lane: usize, entity: EntityId, head: Identity) -> bool {
-        let mut markers = BTreeMap::new();
-        let of_lane = self.state.iter().filter(|it| it.lane == lane);
-        for it in of_lane.filter(|it| (it.marker.entity, it.marker.head) == (entity, head)) {
-            markers.insert(it.marker, it.is_there);
-        }
+        let markers = self.of_head(lane, entity, head, usize::MAX);
         !markers.is_empty() && markers.values().all(|is_there| !is_there)
+    }
+
+    /// The markers that a head ever had, as far as somebody has read, and whether they are there.
+    fn of_head(
+        &self,
+        lane: usize,
+        entity: EntityId,
+        head: Identity,
+        read: usize,
+    ) -> BTreeMap<Marker, bool> {
+        let state = self.state.iter().take(read).filter(|it| it.lane == lane);
+        let of_head = state.filter(|it| (it.marker.entity, it.marker.head) == (entity, head));
+        of_head.map(|it| (it.marker, it.is_there)).collect()
     }
 
     /// The lane's markers below an offset of the state topic.

@@ -1217,15 +1217,19 @@ impl World {
                 let out = match hop {
                     Hop::Verdict(out) => out,
                     Hop::DeadLetter(reason) if self.ordering.is_some() => {
-                        if reason == Reason::Follower {
+                        // Once it is on its way it stays so.
+                        let is_new = self
+                            .lane(token)
+                            .is_some_and(|it| !it.0.running.contains_key(&(token.at, offset)));
+                        if reason == Reason::Follower && is_new {
                             self.check_follower(token, offset, &payload);
                         }
-                        let follows = self.follows(token, &payload);
+                        let follows = self.follows(token, offset, &payload);
                         let topic = "orders";
-                        let follows = follows.map(|offset| Origin {
+                        let follows = follows.map(|it| Origin {
                             topic,
                             partition: partition(token.at),
-                            offset,
+                            offset: it.origin,
                         });
                         let stop = Stop::DeadLetter { reason, follows };
                         self.unrun(token, offset, &payload, None, stop)
