@@ -78,6 +78,8 @@ pub struct Start {
     pub rank: Rank,
     /// How far the first tier was read.
     pub position: i64,
+    /// Whether it runs once more in its place, which it keeps whoever comes meanwhile.
+    pub is_again: bool,
 }
 
 impl OrderBook {
@@ -164,7 +166,7 @@ impl OrderBook {
     }
 
     fn started(&mut self, start: Start, has_ended: impl Fn(u64) -> bool) -> Option<String> {
-        let Start { generation, lane, id, rank, position } = start;
+        let Start { generation, lane, id, rank, position, is_again } = start;
         let Rank { entity, identity, hop, .. } = rank;
         let who = (lane, entity);
         self.now += 1;
@@ -173,23 +175,26 @@ impl OrderBook {
         {
             return Some(format!("record {id} runs beside {other} of its entity"));
         }
+        let started = self.started.entry((generation, who)).or_default();
+        let since = started.get(&identity).filter(|_| is_again).copied();
+        let since = since.unwrap_or(Started { when: self.now, position });
         let records = self.produced.entry(who).or_default();
         let mut before = records.range(..identity).filter(|it| it.1.id != id);
-        if let Some((other, it)) = before.find(|it| !has_ended(it.1.id) && it.1.is_known(position))
+        if let Some((other, it)) =
+            before.find(|it| !has_ended(it.1.id) && it.1.is_known(since.position))
         {
             let it = it.id;
             return Some(format!(
                 "record {id} at {identity:?} overtakes {it} at {other:?} of its entity"
             ));
         }
-        let started = self.started.entry((generation, who)).or_default();
         let record = records.get(&identity);
         let is_before = |it: &Started| record.is_none_or(|record| record.is_before(it));
         let mut later = started.range((Excluded(identity), Unbounded));
         if let Some((last, _)) = later.find(|it| is_before(it.1)) {
             return Some(format!("record {id} at {identity:?} runs after {last:?} of its entity"));
         }
-        started.insert(identity, Started { when: self.now, position });
+        started.insert(identity, since);
         if let Some(heads) = self.closed.get_mut(&who) {
             // It was not settled, so that its owner's successor runs it again.
             heads.remove(&identity);

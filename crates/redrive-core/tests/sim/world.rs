@@ -1194,7 +1194,8 @@ impl World {
                 {
                     let (generation, lane, id) = (token.generation, token.at.1, payload.id);
                     let position = self.lane(token).map_or(0, |it| it.0.lane.position(1));
-                    self.ledger.start(Start { generation, lane, id, rank, position });
+                    let is_again = in_place.runs > 0;
+                    self.ledger.start(Start { generation, lane, id, rank, position, is_again });
                 }
                 if !self.owns(token) {
                     // A member that was deposed without noticing it.
