@@ -17,6 +17,8 @@ pub struct OrderBook {
     produced: BTreeMap<Who, BTreeMap<Identity, Produced>>,
     /// What each owner has started, and when last, by the owner's generation.
     started: BTreeMap<(u64, Who), BTreeMap<Identity, Started>>,
+    /// What it has started last, and from which copy.
+    last: BTreeMap<(u64, Who), (Identity, u32)>,
     /// What runs, by the owner's generation.
     running: BTreeMap<(u64, Who), u64>,
     /// Heads in the dead-letter topic whose entities are closed because of them.
@@ -78,8 +80,6 @@ pub struct Start {
     pub rank: Rank,
     /// How far the first tier was read.
     pub position: i64,
-    /// Whether it runs once more in its place, which it keeps whoever comes meanwhile.
-    pub is_again: bool,
 }
 
 impl OrderBook {
@@ -166,7 +166,7 @@ impl OrderBook {
     }
 
     fn started(&mut self, start: Start, has_ended: impl Fn(u64) -> bool) -> Option<String> {
-        let Start { generation, lane, id, rank, position, is_again } = start;
+        let Start { generation, lane, id, rank, position } = start;
         let Rank { entity, identity, hop, .. } = rank;
         let who = (lane, entity);
         self.now += 1;
@@ -176,7 +176,9 @@ impl OrderBook {
             return Some(format!("record {id} runs beside {other} of its entity"));
         }
         let started = self.started.entry((generation, who)).or_default();
-        let since = started.get(&identity).filter(|_| is_again).copied();
+        // One that waits in its place, or that stopped the lane, keeps its turn whoever comes meanwhile.
+        let last = self.last.insert((generation, who), (identity, hop));
+        let since = started.get(&identity).filter(|_| last == Some((identity, hop))).copied();
         let since = since.unwrap_or(Started { when: self.now, position });
         let records = self.produced.entry(who).or_default();
         let mut before = records.range(..identity).filter(|it| it.1.id != id);

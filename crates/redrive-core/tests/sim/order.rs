@@ -171,11 +171,14 @@ impl World {
             return;
         };
         let delay = ordering.rng.range(0, 60);
-        // The state topic first: what an operator sent back before it opened an entity is then below the tiers' ends.
+        // The state topic first: what an operator sent back before it opened an entity is then below the tiers' ends. The source
+        // last: what the owner before has sent to a tier is then below its end.
         if noting.state_end.is_none() {
             noting.state_end = i64::try_from(ordering.state.len()).ok();
-        } else if let Some(at) = parts.get(noting.ends.len()) {
+        } else if let Some(at) = parts.get(noting.ends.len() + 1) {
             noting.ends.push(self.cluster.logs[at].end);
+        } else {
+            noting.ends.insert(0, self.cluster.logs[&noting.home].end);
         }
         if noting.state_end.is_some() && noting.ends.len() == parts.len() {
             self.begin_lane(noting);

@@ -1194,8 +1194,7 @@ impl World {
                 {
                     let (generation, lane, id) = (token.generation, token.at.1, payload.id);
                     let position = self.lane(token).map_or(0, |it| it.0.lane.position(1));
-                    let is_again = in_place.runs > 0;
-                    self.ledger.start(Start { generation, lane, id, rank, position, is_again });
+                    self.ledger.start(Start { generation, lane, id, rank, position });
                 }
                 if !self.owns(token) {
                     // A member that was deposed without noticing it.
