@@ -534,7 +534,7 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         for (wake, offset) in self.near.read(ticket, asked.keys) {
             self.progress.settle(offset, Some(wake));
             self.is_dirty = true;
-            self.actions.push_back(Action::Tell(Event::Lost(offset..offset + 1)));
+            self.lost(offset..offset + 1);
             if let Some(ends) = &mut self.ends {
                 ends.push(Ended::Gone { offset });
             }
@@ -551,8 +551,12 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         for gone in piece.missing(self.progress.folded()).iter() {
             self.progress.lose_folded(gone.clone());
             self.is_dirty = true;
-            self.actions.push_back(Action::Tell(Event::Lost(gone)));
+            self.lost(gone);
         }
+    }
+
+    fn lost(&mut self, offsets: Range<i64>) {
+        self.actions.push_back(Action::Tell(Event::Lost(offsets)));
     }
 
     /// Offsets that were asked for could not be read.
