@@ -143,8 +143,10 @@ pub struct OrderedLane<P, H> {
     landing: BTreeSet<(Part, i64, EntityId, Identity)>,
     /// Entities that wait for the source to be read past an offset.
     behind_source: BTreeSet<(i64, EntityId)>,
-    /// Closed entities to be opened once the first tier is read up to an offset.
-    opening: BTreeSet<(i64, Marker)>,
+    /// Closed entities to be opened once the first tier is read up to an offset, and where their markers were deleted.
+    opening: BTreeSet<(i64, Marker, i64)>,
+    /// Where markers were deleted that are not known to be there yet.
+    deleted: BTreeMap<Marker, i64>,
     /// Dead letters that wait for their entity's marker.
     marking: BTreeMap<Marker, (Part, Action<Ranked<P>, H>)>,
     /// Markers that were read before the lane was open, each with its offset.
@@ -156,6 +158,8 @@ pub struct OrderedLane<P, H> {
     again_at: Option<Timestamp>,
     /// When to ask again for what was folded away and could not be read.
     scan_at: Option<Timestamp>,
+    /// With more records than this it is tried again to fold some away.
+    full_at: usize,
     /// When parked records are to be appended again.
     aging: BTreeSet<(Timestamp, EntityId, Identity)>,
     /// Entities to be looked at.
@@ -240,12 +244,14 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
             landing: BTreeSet::new(),
             behind_source: BTreeSet::new(),
             opening: BTreeSet::new(),
+            deleted: BTreeMap::new(),
             marking: BTreeMap::new(),
             markers: Vec::new(),
             unmarking: BTreeSet::new(),
             again: Vec::new(),
             again_at: None,
             scan_at: None,
+            full_at: 0,
             aging: BTreeSet::new(),
             touched: BTreeSet::new(),
             below: 0,
@@ -306,6 +312,15 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
         self.closed.head(entity)
     }
 
+    /// The record that one follows which goes to the dead-letter topic unrun ([`Reason::Follower`]). Its entity may have been opened
+    /// since.
+    pub fn follows(&self, rank: &Rank) -> Option<Identity> {
+        match self.entities.pending(rank.entity, rank.identity)?.state {
+            State::Sent(Sent::Dead(head)) => Some(head),
+            _ => None,
+        }
+    }
+
     /// The entities that are closed, each with its head.
     pub fn closed(&self) -> impl Iterator<Item = (EntityId, Identity)> {
         self.closed.iter()
@@ -360,6 +375,7 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
             self.take_in(part, item, now, slots);
         }
         self.read_on(part);
+        self.make_room(now);
         self.turn(Some(part), now, slots);
     }
 
@@ -380,7 +396,7 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
         now: Timestamp,
         slots: &mut Slots,
     ) {
-        if self.folds.is_scanned(part, item.offset) && self.is_unfolded(part, &item) {
+        if self.folds.came(part, item.offset) && self.lanes[part].unfold(item.offset) {
             self.file(part, item, true, now, slots);
             return self.turn(None, now, slots);
         }
@@ -396,7 +412,8 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
 
     /// Offsets that were asked for were read to their end. What was not among them is gone.
     pub fn refetch_done(&mut self, part: Part, ticket: u64, now: Timestamp, slots: &mut Slots) {
-        if self.folds.read(part, ticket, true) {
+        if let Some(piece) = self.folds.read(part, ticket, true, now) {
+            self.lanes[part].lose_missing(&piece);
             return self.turn(None, now, slots);
         }
         self.feed(part, now, slots, |lane, slots| lane.refetch_done(ticket, now, slots));
@@ -404,7 +421,7 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
 
     /// Offsets that were asked for could not be read.
     pub fn refetch_failed(&mut self, part: Part, ticket: u64, now: Timestamp, slots: &mut Slots) {
-        if self.folds.read(part, ticket, false) {
+        if self.folds.read(part, ticket, false, now).is_some() {
             self.scan_at = Some(now.after(LOOK_EVERY));
             return self.turn(None, now, slots);
         }
@@ -552,10 +569,16 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
         self.turn(None, now, slots);
     }
 
-    /// A marker is in the state topic.
-    pub fn marked(&mut self, marker: Marker, now: Timestamp, slots: &mut Slots) {
+    /// A marker is in the state topic, at this offset if the broker has told it.
+    pub fn marked(
+        &mut self,
+        marker: Marker,
+        offset: Option<i64>,
+        now: Timestamp,
+        slots: &mut Slots,
+    ) {
         if let Some((part, action)) = self.marking.remove(&marker).filter(|_| !self.is_closed()) {
-            self.closed.close(marker);
+            self.close(marker, offset.unwrap_or(i64::MIN));
             self.actions.push_back(OrderedAction::Part { part, action });
             self.turn(None, now, slots);
         }
@@ -564,7 +587,7 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
     /// A marker is deleted.
     pub fn unmarked(&mut self, marker: Marker, now: Timestamp, slots: &mut Slots) {
         if self.unmarking.remove(&marker) && !self.is_closed() {
-            self.closed.open(marker);
+            self.closed.open(marker, i64::MAX);
             self.touched.insert(marker.entity);
             self.turn(None, now, slots);
         }
@@ -607,19 +630,27 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
         }
     }
 
-    /// The deletion of a marker of this lane was read in the state topic. An operator who sends an entity's records back
+    /// The deletion of a marker of this lane was read in the state topic, at this offset. An operator who sends an entity's records back
     /// deletes its markers when all of them are there, so that the lane has to read the first tier up to the end that
     /// it has after that.
     pub fn marker_deleted(
         &mut self,
         marker: Marker,
+        offset: i64,
         first_tier_end: i64,
         now: Timestamp,
         slots: &mut Slots,
     ) {
         if !self.is_closed() {
             let below = if mutation::is(Mutation::OpenAtOnce) { 0 } else { first_tier_end };
-            self.opening.insert((below, marker));
+            // An operator may be faster than the acknowledgement.
+            let is_on_its_way = self.marking.contains_key(&marker)
+                || (self.config.is_exactly_once
+                    && self.entities.pending(marker.entity, marker.head).is_some());
+            if is_on_its_way {
+                self.deleted.insert(marker, offset);
+            }
+            self.opening.insert((below, marker, offset));
             self.open_entities();
             self.turn(None, now, slots);
         }
@@ -632,7 +663,7 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
             return;
         }
         if !self.epochs.is_void(0, offset, epoch) {
-            self.closed.close(marker);
+            self.closed.close(marker, offset);
         } else if !mutation::is(Mutation::KeepVoidMarkers) {
             self.unmark(marker);
         }
@@ -641,15 +672,22 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
     /// Opens entities once everything is read that an operator sent back before.
     fn open_entities(&mut self) {
         let position = self.lanes.get(1).map_or(i64::MAX, Lane::position);
-        while let Some((below, marker)) = self.opening.first().copied()
+        while let Some((below, marker, deleted_at)) = self.opening.first().copied()
             && below <= position
         {
             self.opening.pop_first();
-            self.closed.open(marker);
+            self.closed.open(marker, deleted_at);
             self.touched.insert(marker.entity);
             if self.folds.may_have(marker.entity) {
                 self.folds.seek();
             }
+        }
+    }
+
+    /// Closes an entity, unless its marker was deleted already.
+    fn close(&mut self, marker: Marker, offset: i64) {
+        if self.deleted.remove(&marker).is_none_or(|deleted_at| deleted_at < offset) {
+            self.closed.close(marker, offset);
         }
     }
 
@@ -877,7 +915,7 @@ fn place(part: Part, offset: i64, rank: Option<Rank>) -> Option<(EntityId, Ident
 fn fate_of(sent: Sent) -> Fate {
     match sent {
         Sent::Behind => Fate::Follow,
-        Sent::Dead => Fate::DeadLetter(Reason::Follower),
+        Sent::Dead(_) => Fate::DeadLetter(Reason::Follower),
         Sent::Again => Fate::Reappend,
     }
 }

@@ -61,6 +61,7 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
             hop,
             due: item.due,
             is_dated: item.is_dated,
+            fate: item.fate,
             wake: lane.wake(&item),
             until: self
                 .config
@@ -150,9 +151,7 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
         if is_old && !mutation::is(Mutation::NeverReappend) {
             self.send(entity, identity, Sent::Again, now, slots);
         }
-        if self.entities.records() > self.config.lane.index_limit {
-            self.fold(self.config.lane.index_limit / 4 * 3, now);
-        }
+        self.make_room(now);
     }
 
     /// Retention must not delete a record that stands aside.
@@ -250,6 +249,7 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
             }
             // Retention was faster.
             None => {
+                self.lanes[hopping.to].lost(below - 1..below);
                 self.forget(entity, identity);
             }
         }
@@ -282,7 +282,7 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
                     && self.config.is_exactly_once
                     && self.closes(entity, identity, &hop)
                 {
-                    self.closed.close(Marker { entity, head: identity, epoch: None });
+                    self.close(Marker { entity, head: identity, epoch: None }, i64::MIN);
                 }
                 self.forget(entity, identity);
                 self.touched.insert(entity);
@@ -325,7 +325,7 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
                     let payload = payload.clone();
                     self.actions.push_back(OrderedAction::Mark { marker, payload });
                     if mutation::is(Mutation::MarkLate) {
-                        self.closed.close(marker);
+                        self.closed.close(marker, i64::MIN);
                     } else if !self.config.is_exactly_once {
                         self.marking.insert(marker, (part, action));
                         return;
