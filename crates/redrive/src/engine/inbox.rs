@@ -109,13 +109,14 @@ pub(crate) enum Letter {
     Reread { lane: u64, ticket: u64, messages: Vec<Message>, end: Option<bool> },
     /// A block is in the state topic, or is not.
     Stored { lane: u64, id: BlockId, is_stored: bool },
-    /// A marker that a lane wanted to have in the state topic is there, or one that it wanted to be gone is gone, unless there is
-    /// an error.
-    Marked { lane: u64, marker: Marker, is_there: bool, error: Option<String> },
+    /// A marker that a lane wanted to have in the state topic is there, at this offset, or one that it wanted to be gone is gone,
+    /// unless there is an error.
+    Marked { lane: u64, marker: Marker, is_there: bool, result: Result<At, String> },
     /// A marker of a lane was read in the state topic.
     Marker { lane: u64, marker: Marker, offset: i64, name: Option<Arc<str>> },
-    /// The deletion of a marker of a lane was read in the state topic, and its first retry topic ended here after that.
-    MarkerDeleted { lane: u64, marker: Marker, end: i64 },
+    /// The deletion of a marker of a lane was read in the state topic, at this offset, and its first retry topic ended here after
+    /// that.
+    MarkerDeleted { lane: u64, marker: Marker, offset: i64, end: i64 },
     /// The flow goes on after it stopped.
     Resume,
     /// The flow is to take nothing more, or to go on.

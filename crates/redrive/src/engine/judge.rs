@@ -220,7 +220,7 @@ impl Judge<'_> {
         let headers: Vec<_> = record.headers().collect();
         let reading = self.plan.read_record(role, &headers, record);
         let head = self.order.filter(|_| reason == Reason::Follower).and_then(|it| {
-            let head = it.head(self.plan.entity(record)?)?;
+            let head = it.follows(&self.plan.rank(role, &reading, record)?)?;
             let topic: &str = self.plan.flow.source();
             Some(Origin { topic, partition: record.partition(), offset: head.origin })
         });

@@ -305,14 +305,14 @@ impl Engine {
                 self.feed(lane, |machine, slots| machine.stored(id, now, slots));
             }
             Letter::Stored { lane, id, is_stored: false } => self.not_stored(lane, id, now),
-            Letter::Marked { lane, marker, is_there, error } => {
-                self.marked(lane, marker, is_there, error, now);
+            Letter::Marked { lane, marker, is_there, result } => {
+                self.marked(lane, marker, is_there, result, now);
             }
             Letter::Marker { lane, marker, offset, name } => {
                 self.marker(lane, marker, offset, name, now);
             }
-            Letter::MarkerDeleted { lane, marker, end } => {
-                self.marker_deleted(lane, marker, end, now);
+            Letter::MarkerDeleted { lane, marker, offset, end } => {
+                self.marker_deleted(lane, marker, (offset, end), now);
             }
             Letter::Resume => {
                 // It is user code, and this thread is not to end with it.

@@ -16,7 +16,7 @@ use super::{Engine, Held, note_lateness};
 use crate::event::{Event, Spot};
 use crate::kafka::commit;
 use crate::kafka::markers::{Note, shown};
-use crate::kafka::publish::{Outgoing, Receipt as _};
+use crate::kafka::publish::{At, Outgoing, Receipt as _};
 use crate::record::Record;
 
 /// Of how many closed entities the name is kept, for those who are told when they are opened.
@@ -216,7 +216,7 @@ impl Engine {
         home: u64,
         marker: Marker,
         is_there: bool,
-        error: Option<String>,
+        result: Result<At, String>,
         now: Timestamp,
     ) {
         let at = self.source(home);
@@ -224,19 +224,22 @@ impl Engine {
             return;
         };
         self.touched.insert(home);
-        if let Some(error) = error {
-            if is_there {
-                whole.machine.mark_failed(marker, now);
-            } else {
-                whole.machine.unmark_failed(marker, now);
+        let offset = match result {
+            Ok(offset) => Some(offset).filter(|it| *it >= 0),
+            Err(error) => {
+                if is_there {
+                    whole.machine.mark_failed(marker, now);
+                } else {
+                    whole.machine.unmark_failed(marker, now);
+                }
+                if let Some((topic, partition)) = at {
+                    let spot = Spot { topic, partition, offset: marker.head.origin };
+                    let to = Arc::clone(self.tools.state_topic.name());
+                    self.tools.events.tell(&Event::MarkFailed { spot, to, error });
+                }
+                return;
             }
-            if let Some((topic, partition)) = at {
-                let spot = Spot { topic, partition, offset: marker.head.origin };
-                let to = Arc::clone(self.tools.state_topic.name());
-                self.tools.events.tell(&Event::MarkFailed { spot, to, error });
-            }
-            return;
-        }
+        };
         if !is_there {
             if whole.machine.head(marker.entity).is_some() {
                 whole.told.opening.insert(marker.entity);
@@ -250,7 +253,7 @@ impl Engine {
             let reason = note.reason.unwrap_or_default();
             self.tools.events.tell(&Event::EntityClosed { entity: name, head, reason });
         }
-        whole.machine.marked(marker, now, &mut self.slots);
+        whole.machine.marked(marker, offset, now, &mut self.slots);
     }
 
     /// A marker of this lane was read in the state topic.
@@ -269,13 +272,19 @@ impl Engine {
         }
     }
 
-    /// The deletion of a marker of this lane was read in the state topic.
-    pub(super) fn marker_deleted(&mut self, home: u64, marker: Marker, end: i64, now: Timestamp) {
+    /// The deletion of a marker of this lane was read in the state topic, at an offset, and its first retry topic had an end then.
+    pub(super) fn marker_deleted(
+        &mut self,
+        home: u64,
+        marker: Marker,
+        (offset, end): (i64, i64),
+        now: Timestamp,
+    ) {
         if let Some(whole) = self.wholes.get_mut(&home) {
             if whole.machine.head(marker.entity).is_some() {
                 whole.told.opening.insert(marker.entity);
             }
-            whole.machine.marker_deleted(marker, end, now, &mut self.slots);
+            whole.machine.marker_deleted(marker, offset, end, now, &mut self.slots);
             self.touched.insert(home);
         }
     }

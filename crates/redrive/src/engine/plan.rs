@@ -123,8 +123,8 @@ impl FlowPlan {
     /// A message as the lane takes it.
     pub(crate) fn item(&self, role: Role, message: Message) -> Taken {
         if self.is_new(role) {
-            let identity = Identity { origin: message.offset(), redriven: 0 };
-            let copy = Some(Copy { identity, hop: 0, epoch: None });
+            let copy =
+                self.copy(role, &Reading::default(), (message.partition(), message.offset()));
             return Taken { item: Self::new_item(message), unreadable: None, copy };
         }
         let offset = message.offset();
@@ -146,11 +146,7 @@ impl FlowPlan {
         };
         let is_dated = reading.is_dated && fate == Fate::Run;
         let (unreadable, produced_at) = (reading.unreadable, reading.produced_at);
-        let copy = self.own_origin(&reading, message.partition()).map(|it| Copy {
-            identity: Identity { origin: it.offset, redriven: reading.redriven },
-            hop: reading.hop,
-            epoch: reading.epoch,
-        });
+        let copy = self.copy(role, &reading, (message.partition(), offset));
         drop(headers);
         let bytes = bytes_of(&message) + header_bytes;
         let payload = Record::retried(message, produced_at);
@@ -170,14 +166,35 @@ impl FlowPlan {
         reading.origin.filter(|it| reading.owner == Owner::Us && is_own(it))
     }
 
+    /// Which copy of which record it is that stands here.
+    fn copy(
+        &self,
+        role: Role,
+        reading: &Reading<'_>,
+        (partition, offset): (i32, i64),
+    ) -> Option<Copy> {
+        if self.is_new(role) {
+            let identity = Identity { origin: offset, redriven: 0 };
+            return Some(Copy { identity, hop: 0, epoch: None });
+        }
+        self.own_origin(reading, partition).map(|it| Copy {
+            identity: Identity { origin: it.offset, redriven: reading.redriven },
+            hop: reading.hop,
+            epoch: reading.epoch,
+        })
+    }
+
     /// Where a record stands among the others of its lane.
+    pub(crate) fn rank(&self, role: Role, reading: &Reading<'_>, record: &Record) -> Option<Rank> {
+        let copy = self.copy(role, reading, (record.partition(), record.offset()))?;
+        Some(copy.rank(self.entity(record)?))
+    }
+
+    /// The same for a record with what is known of it already.
     pub(crate) fn ranked(&self, item: Item<Record>, copy: Option<Copy>) -> Item<Ranked<Record>> {
         let Item { offset, due, is_dated, priority, appended_at, fate, bytes, payload } = item;
         let entity = copy.and_then(|_| self.entity(&payload));
-        let rank = entity.zip(copy).map(|(entity, copy)| {
-            let Copy { identity, hop, epoch } = copy;
-            Rank { entity, identity, hop, epoch }
-        });
+        let rank = entity.zip(copy).map(|(entity, copy)| copy.rank(entity));
         let payload = Ranked { rank, payload };
         Item { offset, due, is_dated, priority, appended_at, fate, bytes, payload }
     }
@@ -247,6 +264,13 @@ pub(crate) struct Copy {
     identity: Identity,
     hop: u32,
     epoch: Option<u64>,
+}
+
+impl Copy {
+    fn rank(self, entity: EntityId) -> Rank {
+        let Copy { identity, hop, epoch } = self;
+        Rank { entity, identity, hop, epoch }
+    }
 }
 
 /// How much memory a message takes, without its headers.

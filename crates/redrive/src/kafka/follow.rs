@@ -203,12 +203,12 @@ impl Reading {
                     inbox.send(Letter::Marker { lane: number, marker, offset, name });
                 }
                 (None, None) => {
-                    inbox.send(Letter::MarkerDeleted { lane: number, marker, end: 0 });
+                    inbox.send(Letter::MarkerDeleted { lane: number, marker, offset, end: 0 });
                 }
                 // What an operator sent back before is below the end that the topic has now.
                 (None, Some(tier)) => {
                     self.tails.ask(Arc::clone(tier), partition, move |end| {
-                        inbox.send(Letter::MarkerDeleted { lane: number, marker, end });
+                        inbox.send(Letter::MarkerDeleted { lane: number, marker, offset, end });
                     });
                 }
             }

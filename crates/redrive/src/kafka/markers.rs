@@ -172,12 +172,12 @@ struct Marked {
 
 impl Receipt for Marked {
     fn published(&self, (lane, _): (u64, i64), result: Result<At, Unpublished>) {
-        let error = result.err().map(|it| match it {
+        let result = result.map_err(|it| match it {
             Unpublished::Refused(code) => code.to_string(),
             Unpublished::Aborted => "it was aborted".to_owned(),
         });
         let Marked { marker, is_there, .. } = *self;
-        self.inbox.send(Letter::Marked { lane, marker, is_there, error });
+        self.inbox.send(Letter::Marked { lane, marker, is_there, result });
     }
 }
 

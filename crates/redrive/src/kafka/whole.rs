@@ -3,6 +3,7 @@
 //! The group knows of the source topic alone. Whoever is assigned a partition of it reads the others, too, and gives them back with
 //! it; what is committed for them is fenced by the group as anything else.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -104,18 +105,23 @@ impl Member {
         let committed = self.begin(consumer, offsets::committed(consumer, &names, ANSWER)?)?;
         let state_end = self.state_end(ordered)?;
         let said = self.state_topic.read(&names)?;
-        let bounds = ordered.tails.bounds(&names, ANSWER);
+        // Of the sources last: what a former owner read after that it cannot have published before the ends of the others.
+        let (sources, others): (Vec<_>, Vec<_>) =
+            names.iter().partition(|it| homes.iter().any(|home| (&*home.0, home.1) == **it));
+        let mut bounds: BTreeMap<_, _> =
+            others.iter().copied().zip(ordered.tails.bounds(&others, ANSWER)).collect();
+        bounds.extend(sources.iter().copied().zip(ordered.tails.bounds(&sources, ANSWER)));
         let mut opened = Vec::new();
         for home in &homes {
             let mut found = Vec::new();
-            for (at, bounds) in parts.iter().zip(&bounds).filter(|it| self.home(it.0) == *home) {
+            for at in parts.iter().filter(|it| self.home(it) == *home) {
                 let committed =
                     committed.iter().find(|it| it.topic == *at.0 && it.partition == at.1);
-                match (self.subscribed(&at.0), committed, bounds) {
-                    (Some(subscribed), Some(committed), Ok(bounds)) => {
+                match (self.subscribed(&at.0), committed, bounds.get(&(&*at.0, at.1))) {
+                    (Some(subscribed), Some(committed), Some(Ok(bounds))) => {
                         found.push((subscribed, committed, *bounds));
                     }
-                    (Some(_), Some(_), Err(error)) => self.tell_unread(at, error.to_string()),
+                    (Some(_), Some(_), Some(Err(error))) => self.tell_unread(at, error.to_string()),
                     // Another member has to say where it begins.
                     _ => {}
                 }
