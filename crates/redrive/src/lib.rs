@@ -9,6 +9,7 @@ pub mod config;
 mod consumer;
 pub mod embedded;
 mod engine;
+pub mod entities;
 mod event;
 mod handler;
 mod journal;

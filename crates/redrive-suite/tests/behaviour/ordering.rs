@@ -7,9 +7,10 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use parking_lot::Mutex;
 use redrive::config::{Config, Entity, FlowConfig, OnDeadLetter};
+use redrive::entities::Entities;
 use redrive::{Context, Delayed, Event, Failure, Flow, Policy, Record, RunError, Strategy, Tier};
 use redrive_suite::broker::{Found, Sent};
-use redrive_suite::trial::{Member, Trial, until};
+use redrive_suite::trial::{Member, SOON, Trial, until};
 
 use super::fixed;
 
@@ -160,13 +161,14 @@ fn markers(trial: &Trial) -> Result<Vec<Found>> {
     Ok(markers.into_values().collect())
 }
 
-/// Deletes all markers, as an operator would.
-fn open_all(trial: &Trial) -> Result<()> {
-    let gone: Vec<_> = markers(trial)?
-        .into_iter()
-        .map(|it| Sent { key: it.key, value: None, ..Sent::default() })
-        .collect();
-    trial.broker.send(&state_topic(trial), &gone)
+/// Opens all entities, as an operator would. Returns their names.
+async fn open_all(trial: &Trial) -> Result<Vec<String>> {
+    let config = config(trial, single(trial));
+    let entities = Entities::connect(&config, SOON).await?;
+    let closed = entities.closed().await?;
+    entities.open(&closed).await?;
+    assert!(entities.closed().await?.is_empty());
+    Ok(closed.into_iter().filter_map(|it| it.entity).collect())
 }
 
 fn values(found: &[Found]) -> Vec<String> {
@@ -266,7 +268,7 @@ async fn those_behind_a_dead_letter_follow_it_until_an_operator_opens_the_entity
     assert_eq!(letters[4].header("redrive-follows"), Some(&*head));
     story.reaches("b", &[1, 2, 3]).await?;
     assert_eq!(story.run("a"), [1], "none behind it runs");
-    open_all(&trial)?;
+    assert_eq!(open_all(&trial).await?, ["a"]);
     let opened = |it: &Event| matches!(it, Event::EntityOpened { .. });
     member.told("the entity is open", opened).await?;
     trial.broker.send(&trial.topic, &[fine("a", 6), fine("a", 7)])?;
@@ -302,7 +304,7 @@ async fn without_retry_topics_those_behind_wait_in_the_source() -> Result<()> {
     trial.broker.send(&trial.topic, &events)?;
     story.reaches("a", &[1, 2, 3]).await?;
     assert_eq!(values(&trial.letters(2).await?), ["b/1/x", "b/2/0"]);
-    open_all(&trial)?;
+    assert_eq!(open_all(&trial).await?, ["b"]);
     member.told("it is open", |it| matches!(it, Event::EntityOpened { .. })).await?;
     trial.broker.send(&trial.topic, &[fine("b", 3)])?;
     story.reaches("b", &[3]).await?;

@@ -151,46 +151,12 @@ impl Topics {
     ///
     /// The config does not say where they are, they do not let us in, or none answers within the limit.
     pub async fn connect(config: &Config, within: Duration) -> Result<Self, RunError> {
-        let properties = properties_of(config)?;
-        let group = config.group.clone().ok_or(RunError::NoGroup)?;
-        let last: Arc<Mutex<String>> = Arc::default();
-        let heard = Arc::clone(&last);
-        let told = Told::new(Events::to(move |event| {
-            if let Event::Client { reason, .. } = event {
-                *heard.lock() = reason.clone();
-            }
-        }));
-        let consumer: Arc<BaseConsumer<Told>> =
-            Arc::new(properties.reader(&group).create_with_context(told.clone())?);
-        let bootstrap = bootstrap(config);
-        let until = Instant::now() + within;
-        loop {
-            let asked = Arc::clone(&consumer);
-            let cluster = tokio::task::spawn_blocking(move || {
-                let cluster = asked.client().fetch_cluster_id(ASK_AGAIN);
-                // Whoever does not poll never hears what went wrong.
-                while asked.poll(Duration::ZERO).is_some() {}
-                cluster
-            });
-            let cluster = cluster.await.ok().flatten();
-            if let Some(reason) = told.refused() {
-                return Err(RunError::Refused(reason.to_owned()));
-            }
-            if cluster.is_some() {
-                break;
-            }
-            if Instant::now() > until {
-                let last = last.lock().clone();
-                return Err(RunError::NoAnswer { bootstrap, within, last });
-            }
-        }
-        // It blocks when it goes.
-        tokio::task::spawn_blocking(move || drop(consumer));
+        let Reached { properties, group, told } = reach(config, within).await?;
         let state_topic = state_topic_of(config, &group);
         let needed = needed(config, &state_topic);
         let access = access::access(config, &group, &needed);
         let admin = Admin::new(&properties, told)?;
-        Ok(Self { job: Job::new(admin, needed, bootstrap), group, access })
+        Ok(Self { job: Job::new(admin, needed, bootstrap(config)), group, access })
     }
 
     /// Lets source topics that are missing be made, too, with so many partitions.
@@ -228,6 +194,53 @@ impl Topics {
     ) -> Vec<Made> {
         self.job.apply(&plan.topics, is_trial, tell).await
     }
+}
+
+/// A config's brokers, which have answered.
+pub(crate) struct Reached {
+    pub(crate) properties: Properties,
+    pub(crate) group: String,
+    pub(crate) told: Told,
+}
+
+/// Looks for a config's brokers, until one answers or the limit is over.
+pub(crate) async fn reach(config: &Config, within: Duration) -> Result<Reached, RunError> {
+    let properties = properties_of(config)?;
+    let group = config.group.clone().ok_or(RunError::NoGroup)?;
+    let last: Arc<Mutex<String>> = Arc::default();
+    let heard = Arc::clone(&last);
+    let told = Told::new(Events::to(move |event| {
+        if let Event::Client { reason, .. } = event {
+            *heard.lock() = reason.clone();
+        }
+    }));
+    let consumer: Arc<BaseConsumer<Told>> =
+        Arc::new(properties.reader(&group).create_with_context(told.clone())?);
+    let bootstrap = bootstrap(config);
+    let until = Instant::now() + within;
+    loop {
+        let asked = Arc::clone(&consumer);
+        let cluster = tokio::task::spawn_blocking(move || {
+            let cluster = asked.client().fetch_cluster_id(ASK_AGAIN);
+            // Whoever does not poll never hears what went wrong.
+            while asked.poll(Duration::ZERO).is_some() {}
+            cluster
+        });
+        let cluster = cluster.await.ok().flatten();
+        if let Some(reason) = told.refused() {
+            return Err(RunError::Refused(reason.to_owned()));
+        }
+        if cluster.is_some() {
+            break;
+        }
+        if Instant::now() > until {
+            let last = last.lock().clone();
+            return Err(RunError::NoAnswer { bootstrap, within, last });
+        }
+    }
+    // It blocks when it goes.
+    tokio::task::spawn_blocking(move || drop(consumer));
+    Ok(Reached { properties, group, told })
 }
 
 /// The properties of a config, if they can be used.
