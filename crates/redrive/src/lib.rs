@@ -14,6 +14,7 @@ mod handler;
 mod journal;
 mod kafka;
 mod numbers;
+mod prefetch;
 mod record;
 mod report;
 mod role;

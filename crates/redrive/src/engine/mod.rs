@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rdkafka::types::RDKafkaErrorCode;
-use redrive_core::lane::{Action, Event as Told, Fate, Hop, Next, Slots};
+use redrive_core::lane::{Action, Event as Told, Fate, Hop, Next, Run, Slots};
 use redrive_core::offsets::BlockId;
 use redrive_core::{Draw, Failure, Reason, Timestamp};
 use tokio::runtime::Handle;
@@ -410,7 +410,7 @@ impl Engine {
         };
         let (plan, events) = (&self.plan, &self.tools.events);
         let is_new = plan.is_new(role);
-        let items = messages.into_iter().filter_map(|message| {
+        let items = AskedAhead(messages.into_iter()).filter_map(|message| {
             if let Some(error) = message.error() {
                 events.tell(&Event::Unread {
                     topic: message.topic().into(),
@@ -748,9 +748,8 @@ impl Engine {
     fn perform(&mut self, lane: u64, now: Timestamp) {
         let role = self.role(lane);
         while let Some(held) = self.lanes.get_mut(&lane) {
-            let mut action = held.machine.next_action();
             // Nearly all that a lane asks for.
-            while let Some(Action::Run { offset, payload, in_place }) = action {
+            while let Some(Run { offset, payload, in_place }) = held.machine.next_run() {
                 if role != Role::Source
                     && in_place.runs == 0
                     && let Some(due) =
@@ -760,9 +759,8 @@ impl Engine {
                 }
                 let (partition, record) = (held.key.partition, payload);
                 self.starts.push(Start { lane, role, partition, offset, record, in_place });
-                action = held.machine.next_action();
             }
-            match action {
+            match held.machine.next_action() {
                 Some(action) => self.carry_out(lane, role, action, now),
                 None if held.is_unfed() => self.take_backlog(lane, now),
                 None => break,
@@ -903,6 +901,22 @@ impl Engine {
             }
         }
         self.take_in(lane, piece, until, now);
+    }
+}
+
+/// Messages, each of which is asked for some time before its turn comes: another core has written them.
+struct AskedAhead(std::vec::IntoIter<Message>);
+
+impl Iterator for AskedAhead {
+    type Item = Message;
+
+    #[inline]
+    fn next(&mut self) -> Option<Message> {
+        const AHEAD: usize = 8;
+        if let Some(message) = self.0.as_slice().get(AHEAD) {
+            message.prefetch();
+        }
+        self.0.next()
     }
 }
 
