@@ -332,6 +332,14 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
         entity.first().map(|it| (entity.len(), it.0))
     }
 
+    /// Everything that is pending of entities: whose it is, which event, and where its copy stands. By entity, and then in the order in
+    /// which they run. What is folded away is not among it.
+    pub fn all_pending(&self) -> impl Iterator<Item = (EntityId, Identity, Part, i64)> {
+        self.entities.iter().flat_map(|(id, entity)| {
+            entity.iter().map(move |(it, pending)| (id, it, pending.copy.part, pending.copy.offset))
+        })
+    }
+
     /// How it is.
     pub fn census(&self) -> OrderedCensus {
         OrderedCensus {
