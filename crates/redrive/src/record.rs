@@ -7,6 +7,7 @@ use redrive_core::Timestamp;
 use redrive_core::headers::Header;
 
 use crate::kafka::message::{Message, RawHeader};
+use crate::prefetch::prefetch;
 
 /// A Kafka record. Cloning it is cheap.
 ///
@@ -112,6 +113,20 @@ impl Record {
     /// A copy of a record that was produced before.
     pub(crate) fn retried(message: Message, produced_at: Option<Timestamp>) -> Self {
         Self(Arc::new(Inner { body: Body::Fetched(message), produced_at }))
+    }
+
+    /// Lets the processor fetch the record from whichever core has it, without waiting for it.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        prefetch(Arc::as_ptr(&self.0));
+    }
+
+    /// The same for what the record points to, once it should have come itself.
+    #[inline]
+    pub(crate) fn prefetch_body(&self) {
+        if let Body::Fetched(message) = &self.0.body {
+            message.prefetch();
+        }
     }
 
     /// The same record in memory of its own, so that it can be kept without its neighbours.

@@ -1,10 +1,13 @@
 //! What a driver asks a lane, and tells it beside what happens to records.
 
-use super::{Active, Hop, InPlace, Lane, Next, Phase, Slots, Stage};
+use super::{Active, Hop, InPlace, Lane, Next, Phase, Run, Slots, Stage};
 use crate::time::Timestamp;
 
 /// Metadata is not made shorter than this: a map that says nothing has to fit.
 const LEAST_METADATA_CHARS: usize = 64;
+
+/// How many records are settled between the moment when a payload is looked at and its end.
+pub(super) const AHEAD: usize = 8;
 
 /// How a lane is, for those who look at it from outside.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,6 +48,20 @@ impl<P: Clone, H: Clone> Lane<P, H> {
     pub fn keeping_by(mut self, to_keep: fn(P) -> P) -> Self {
         self.waiting.keep_by(to_keep);
         self.parked.keep_by(to_keep);
+        self
+    }
+
+    /// The next record that is to run. That is cheaper than asking for all that is to be done.
+    #[inline]
+    pub fn next_run(&mut self) -> Option<Run<P>> {
+        self.runs.pop_front()
+    }
+
+    /// Sets what is done with a payload when its record is about to be settled together with others: such as asking for its
+    /// memory, that another core has.
+    #[must_use]
+    pub fn before_end(mut self, before_end: fn(&P)) -> Self {
+        self.before_end = before_end;
         self
     }
 

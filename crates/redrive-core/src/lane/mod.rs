@@ -208,6 +208,17 @@ pub enum Hop<H> {
     Follow,
 }
 
+/// A record that is to run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run<P> {
+    /// Which.
+    pub offset: i64,
+    /// The record.
+    pub payload: P,
+    /// Runs in place so far.
+    pub in_place: InPlace,
+}
+
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action<P, H> {
@@ -314,6 +325,10 @@ pub struct Lane<P, H> {
     phase: Phase,
     is_paused: bool,
     wanted: usize,
+    /// What is done with a payload when its record is about to be settled.
+    before_end: fn(&P),
+    /// What is to run. Nearly everything that is to be done is that, and an action of another kind is larger.
+    runs: VecDeque<Run<P>>,
     actions: VecDeque<Action<P, H>>,
     /// Records of an ordered lane whose turn has not come.
     parked: Parked<P>,
@@ -451,6 +466,8 @@ impl<P: Clone, H: Clone> Lane<P, H> {
             phase: Phase::Open,
             is_paused: false,
             wanted: 0,
+            before_end: |_| (),
+            runs: VecDeque::new(),
             actions,
             parked: Parked::new(),
             folded: None,
@@ -580,12 +597,17 @@ impl<P: Clone, H: Clone> Lane<P, H> {
     /// Runs have succeeded. That is cheaper than one after the other.
     pub fn succeeded_all(
         &mut self,
-        offsets: impl IntoIterator<Item = i64>,
+        offsets: impl IntoIterator<Item = i64, IntoIter: Clone>,
         now: Timestamp,
         slots: &mut Slots,
     ) {
         let mut has_any = false;
+        let offsets = offsets.into_iter();
+        let mut ahead = offsets.clone().skip(driving::AHEAD);
         for offset in offsets {
+            if let Some(active) = ahead.next().and_then(|it| self.active.get(it)) {
+                (self.before_end)(&active.item.payload);
+            }
             if self.ended(offset, Ran::Fine, now, slots) {
                 self.settle(offset);
                 has_any = true;
@@ -803,12 +825,18 @@ impl<P: Clone, H: Clone> Lane<P, H> {
     /// The partition is gone already: nothing may be committed any more, and results do not count.
     pub fn lose(&mut self, now: Timestamp, slots: &mut Slots) {
         self.close(now, slots);
+        self.runs.clear();
         self.actions.clear();
     }
 
     /// What is to be done next.
     pub fn next_action(&mut self) -> Option<Action<P, H>> {
-        self.actions.pop_front()
+        match self.next_run() {
+            Some(Run { offset, payload, in_place }) => {
+                Some(Action::Run { offset, payload, in_place })
+            }
+            None => self.actions.pop_front(),
+        }
     }
 
     /// When to come back with [`Lane::tick`], if nothing happens before. It is later than `now`.
@@ -897,9 +925,15 @@ impl<P: Clone, H: Clone> Lane<P, H> {
     }
 
     fn settle(&mut self, offset: i64) {
-        if let Some(active) = self.active.remove(offset) {
-            self.progress.settle(offset, active.item.dated());
-            self.is_dirty = true;
+        let Some(active) = self.active.get(offset) else {
+            return;
+        };
+        self.progress.settle(offset, active.item.dated());
+        self.is_dirty = true;
+        // Only an ordered lane wants to know what is over.
+        if self.ends.is_none() {
+            self.active.discard(offset);
+        } else if let Some(active) = self.active.remove(offset) {
             self.end(active);
         }
     }
@@ -956,7 +990,7 @@ impl<P: Clone, H: Clone> Lane<P, H> {
                         self.timers.remove(&timer);
                         active.stage = Stage::Running;
                         let (payload, in_place) = (active.item.payload.clone(), active.in_place);
-                        self.actions.push_back(Action::Run { offset, payload, in_place });
+                        self.runs.push_back(Run { offset, payload, in_place });
                     }
                 }
                 Stage::Running
@@ -1075,7 +1109,7 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         let hop = self.hop(item.fate);
         if hop.is_none() {
             let payload = item.payload.clone();
-            self.actions.push_back(Action::Run { offset, payload, in_place });
+            self.runs.push_back(Run { offset, payload, in_place });
         }
         let active = Active { item, in_place, failures: 0, stage: Stage::Running };
         self.active.insert(offset, active);

@@ -11,7 +11,7 @@ use redrive::{
     Backoff, Consumer, Context, Delayed, Event, Failure, Flow, Policy, Record, Strategy, Tier,
 };
 use redrive_suite::broker::Broker;
-use redrive_suite::trial::{Member, Runs, Trial, until};
+use redrive_suite::trial::{Member, Run, Runs, Trial, until};
 
 /// A record fails once and then succeeds; nothing is done.
 async fn fails_once(context: Context) -> Result<(), Failure> {
@@ -25,9 +25,8 @@ fn retried(topic: &str) -> Flow {
         .with_default(Policy::default().with_delayed(Delayed::attempts(3).with_backoff(backoff)))
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn members_come_and_go_and_nothing_is_lost_or_run_twice() -> Result<()> {
-    let trial = Trial::on(Broker::embedded()?, "shared", 6).await?;
+/// The runs of records that each fail once, and that members share which come and go.
+async fn shared(trial: &Trial, protocol: &str) -> Result<Vec<Run>> {
     let runs = Runs::default();
     let start = async || -> Result<Member> {
         let noted = runs.clone();
@@ -35,7 +34,8 @@ async fn members_come_and_go_and_nothing_is_lost_or_run_twice() -> Result<()> {
             noted.note(&record, &context);
             fails_once(context)
         };
-        trial.start(retried(&trial.topic), handler).await
+        let config = trial.config(retried(&trial.topic)).with_kafka("group.protocol", protocol);
+        trial.start_with(config, handler).await
     };
     let values = |ids: std::ops::Range<i32>| -> Vec<_> {
         ids.map(|it| (format!("k{it}"), it.to_string())).collect()
@@ -51,14 +51,33 @@ async fn members_come_and_go_and_nothing_is_lost_or_run_twice() -> Result<()> {
     .await?;
     one.stop().await?;
     trial.broker.produce(&trial.topic, 6, &values(200..300))?;
-    let all = runs.reach(600).await?;
-    // It takes no commits while a group changes, so that members that end one after the other leave some behind.
+    runs.reach(600).await?;
     trial.settled(&[&trial.topic, &trial.retry()]).await?;
     other.stop().await?;
     third.stop().await?;
+    let all = runs.all();
     let each: BTreeSet<_> = all.iter().map(|it| (it.value.clone(), it.attempt)).collect();
-    assert_eq!((each.len(), runs.count()), (600, 600));
+    assert_eq!(each.len(), 600, "something is lost");
     assert!(all.iter().all(|it| it.due.is_none_or(|due| it.at >= due)), "something ran early");
+    Ok(all)
+}
+
+/// Those who share the process with the broker are members of the classic protocol. It refuses their commits while their
+/// group changes, so that what they did last may run again.
+#[tokio::test(flavor = "multi_thread")]
+async fn members_come_and_go_and_nothing_is_lost() -> Result<()> {
+    shared(&Trial::on(Broker::embedded()?, "shared", 6).await?, "classic").await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn members_that_know_only_its_address_come_and_go_and_nothing_runs_twice() -> Result<()> {
+    let inside = Trial::on(Broker::embedded()?, "outside", 6).await?;
+    let state = format!("{}.redrive", inside.group);
+    let topics = [(&*inside.retry(), 6), (&*inside.dead_letters(), 6), (&*state, 1)];
+    inside.broker.make_topics(&topics, &[]).await?;
+    let outside = Trial { broker: Broker::at(inside.broker.address.clone()), ..inside.clone() };
+    assert_eq!(shared(&outside, "consumer").await?.len(), 600);
     Ok(())
 }
 

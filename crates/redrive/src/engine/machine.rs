@@ -127,7 +127,7 @@ impl Driver<'_> {
 
     pub(super) fn succeeded_all(
         &mut self,
-        offsets: impl IntoIterator<Item = i64>,
+        offsets: impl IntoIterator<Item = i64, IntoIter: Clone>,
         now: Timestamp,
         slots: &mut Slots,
     ) {

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rdkafka::types::RDKafkaErrorCode;
-use redrive_core::lane::{Action, Event as Told, Fate, Hop, Next, OrderedCensus, Slots};
+use redrive_core::lane::{Action, Event as Told, Fate, Hop, Next, OrderedCensus, Run, Slots};
 use redrive_core::offsets::BlockId;
 use redrive_core::{Draw, Failure, Reason, Timestamp};
 use tokio::runtime::Handle;
@@ -439,7 +439,7 @@ impl Engine {
         };
         let (plan, events) = (&self.plan, &self.tools.events);
         let is_new = plan.is_new(role);
-        let messages = messages.into_iter().filter(|message| {
+        let messages = AskedAhead(messages.into_iter()).filter(|message| {
             if let Some(error) = message.error() {
                 events.tell(&Event::Unread {
                     topic: message.topic().into(),
@@ -842,17 +842,15 @@ impl Engine {
                     return self.perform_whole(whole, now);
                 }
             };
-            let mut action = machine.next_action();
             // Nearly all that a lane asks for.
-            while let Some(Action::Run { offset, payload, in_place }) = action {
+            while let Some(Run { offset, payload, in_place }) = machine.next_run() {
                 if role != Role::Source && in_place.runs == 0 {
                     note_lateness(&self.state.numbers, machine.due(offset), now);
                 }
                 let (partition, record) = (held.key.partition, payload);
                 self.starts.push(Start { lane, role, partition, offset, record, in_place });
-                action = machine.next_action();
             }
-            match action {
+            match machine.next_action() {
                 Some(action) => self.carry_out(lane, role, action, now),
                 None if held.is_unfed() => self.take_backlog(lane, now),
                 None => break,
@@ -1005,6 +1003,22 @@ impl Engine {
 fn note_lateness(numbers: &Numbers, due: Option<Timestamp>, now: Timestamp) {
     if let Some(due) = due.filter(|it| *it > Timestamp::default()) {
         numbers.lateness.note(1, now.since(due));
+    }
+}
+
+/// Messages, each of which is asked for some time before its turn comes: another core has written them.
+struct AskedAhead(std::vec::IntoIter<Message>);
+
+impl Iterator for AskedAhead {
+    type Item = Message;
+
+    #[inline]
+    fn next(&mut self) -> Option<Message> {
+        const AHEAD: usize = 8;
+        if let Some(message) = self.0.as_slice().get(AHEAD) {
+            message.prefetch();
+        }
+        self.0.next()
     }
 }
 

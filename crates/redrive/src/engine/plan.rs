@@ -225,6 +225,7 @@ impl FlowPlan {
     }
 
     /// What the handler is told beside the record.
+    #[inline]
     pub(crate) fn context(
         &self,
         role: Role,
@@ -232,20 +233,22 @@ impl FlowPlan {
         record: &Record,
         in_place: redrive_core::InPlace,
     ) -> Context {
-        let retried = (!self.is_new(role)).then(|| {
-            let headers: Vec<_> = record.headers().collect();
-            let reading = self.read_record(role, &headers, record);
-            let origin = reading.origin.map(|it| (it.topic.to_owned(), it.partition, it.offset));
-            Box::new(Retried {
-                origin,
-                state: RetryState {
-                    policy: reading.state.policy.map(|it| it.into_owned().into()),
-                    ..reading.state
-                },
-                redriven: reading.redriven,
-            })
-        });
+        let retried = (!self.is_new(role)).then(|| Box::new(self.retried(role, record)));
         Context { names: Arc::clone(&self.names), partition, offset, in_place, retried }
+    }
+
+    fn retried(&self, role: Role, record: &Record) -> Retried {
+        let headers: Vec<_> = record.headers().collect();
+        let reading = self.read_record(role, &headers, record);
+        let origin = reading.origin.map(|it| (it.topic.to_owned(), it.partition, it.offset));
+        Retried {
+            origin,
+            state: RetryState {
+                policy: reading.state.policy.map(|it| it.into_owned().into()),
+                ..reading.state
+            },
+            redriven: reading.redriven,
+        }
     }
 }
 

@@ -46,6 +46,10 @@ const CHUNK: usize = 1024;
 /// Runs that take no longer than this, and do not wait, are quick.
 const QUICK: Duration = Duration::from_micros(5);
 
+/// How many records ahead one is asked for, and then what it points to.
+const FAR: usize = 12;
+const NEAR: usize = 6;
+
 /// Runs records.
 pub(super) struct Runner {
     pub(super) runtime: Handle,
@@ -72,10 +76,14 @@ impl Runner {
         // A worker that is woken wakes another one to look for more, which costs more than quick runs do. Others are
         // better off with the workers: what they wait for wakes them there.
         let is_quick = pace <= QUICK && !self.waits.load(Ordering::Relaxed);
-        let mut starts = starts.drain(..);
-        while starts.len() > 0 {
+        while !starts.is_empty() {
             let runner = Arc::clone(self);
-            let chunk: Vec<_> = starts.by_ref().take(size).collect();
+            let left = starts.len();
+            let chunk: Vec<_> = if left > size {
+                starts.drain(..size).collect()
+            } else {
+                std::mem::replace(starts, Vec::with_capacity(left))
+            };
             if is_quick {
                 self.runtime.spawn_blocking(move || runner.run(chunk));
             } else {
@@ -147,6 +155,13 @@ impl Chunk {
     #[inline]
     fn next(&mut self) -> Option<(Record, Context)> {
         let Start { lane, role, partition, offset, record, in_place } = self.starts.next()?;
+        let ahead = self.starts.as_slice();
+        if let Some(start) = ahead.get(FAR) {
+            start.record.prefetch();
+        }
+        if let Some(start) = ahead.get(NEAR) {
+            start.record.prefetch_body();
+        }
         let context = self.runner.plan.context(role, (partition, offset), &record, in_place);
         self.now = (lane, offset, None);
         if let Some(tracer) = &self.runner.tracer {

@@ -414,7 +414,9 @@ impl Member {
             |id| blocks.get(&id).cloned(),
         );
         let machine = match made {
-            Ok(machine) => Box::new(machine.keeping_by(Record::into_kept)),
+            Ok(machine) => {
+                Box::new(machine.keeping_by(Record::into_kept).before_end(Record::prefetch))
+            }
             Err(error) => {
                 _ = self.pulse.fatal.set(format!("{}/{}: {error}", at.0, at.1));
                 return None;

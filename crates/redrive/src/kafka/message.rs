@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rdkafka::bindings as sys;
 use rdkafka::types::RDKafkaErrorCode;
 
+use crate::prefetch::prefetch;
+
 /// How many messages of a consumer are alive. The consumer must outlive them. It lives for ever, so that a message need not
 /// count references to it.
 pub(crate) type Alive = &'static AtomicUsize;
@@ -54,6 +56,12 @@ impl Message {
     fn raw(&self) -> &sys::rd_kafka_message_t {
         // SAFETY: the message is ours until it is dropped, and nobody changes it.
         unsafe { self.raw.as_ref() }
+    }
+
+    /// Lets the processor fetch it from whichever core has it, without waiting for it.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        prefetch(self.raw.as_ptr());
     }
 
     /// What went wrong, if this tells of that and not of a record.

@@ -432,7 +432,7 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
     pub fn succeeded_all(
         &mut self,
         part: Part,
-        offsets: impl IntoIterator<Item = i64>,
+        offsets: impl IntoIterator<Item = i64, IntoIter: Clone>,
         now: Timestamp,
         slots: &mut Slots,
     ) {
