@@ -133,7 +133,7 @@ fn single(trial: &Trial) -> FlowConfig {
 }
 
 fn config(trial: &Trial, flow: FlowConfig) -> Config {
-    trial.plain_config(flow)
+    trial.config(flow)
 }
 
 async fn start(trial: &Trial, flow: FlowConfig, story: &Story) -> Result<Member> {
@@ -180,7 +180,9 @@ fn values(found: &[Found]) -> Vec<String> {
 async fn those_behind_a_record_that_is_retried_wait_for_it_and_others_do_not() -> Result<()> {
     let trial = Trial::new("order-head", 1).await?;
     let story = Story::default();
-    let member = start(&trial, single(&trial), &story).await?;
+    // Transactions need no epochs.
+    let config = trial.plain_config(single(&trial));
+    let member = trial.start_with(config, story.handler()).await?;
     let events =
         [event("a", 1, "2"), fine("a", 2), fine("b", 1), fine("a", 3), fine("b", 2), fine("a", 4)];
     trial.broker.send(&trial.topic, &events)?;
@@ -234,9 +236,22 @@ async fn order_is_kept_across_tiers() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn those_behind_a_dead_letter_follow_it_until_an_operator_opens_the_entity() -> Result<()> {
-    let trial = Trial::new("order-hold", 1).await?;
+    held("order-hold", false).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entity_is_closed_in_the_transaction_of_its_dead_letter() -> Result<()> {
+    held("order-hold-once", true).await
+}
+
+async fn held(name: &str, exactly_once: bool) -> Result<()> {
+    let trial = Trial::new(name, 1).await?;
     let story = Story::default();
-    let member = start(&trial, single(&trial), &story).await?;
+    let start = async || {
+        let config = Config { exactly_once, ..trial.plain_config(single(&trial)) };
+        trial.start_with(config, story.handler()).await
+    };
+    let member = start().await?;
     let events = [fine("b", 1), event("a", 1, "x"), fine("a", 2), fine("b", 2), fine("a", 3)];
     trial.broker.send(&trial.topic, &events)?;
     let letters = trial.letters(3).await?;
@@ -262,7 +277,7 @@ async fn those_behind_a_dead_letter_follow_it_until_an_operator_opens_the_entity
     trial.broker.send(&trial.topic, &[fine("a", 4)])?;
     trial.letters(4).await?;
     member.stop().await?;
-    let member = start(&trial, single(&trial), &story).await?;
+    let member = start().await?;
     trial.broker.send(&trial.topic, &[fine("a", 5), fine("b", 3)])?;
     let letters = trial.letters(5).await?;
     assert_eq!(letters[4].header("redrive-follows"), Some(&*head));
@@ -407,14 +422,15 @@ async fn a_consumer_that_is_stopped_in_the_middle_goes_on_in_order() -> Result<(
 }
 
 /// Three members that come and go, while events are produced.
-async fn rebalanced(name: &str, kafka: &[(&str, &str)]) -> Result<()> {
+async fn rebalanced(name: &str, kafka: &[(&str, &str)], exactly_once: bool) -> Result<()> {
     const ENTITIES: u32 = 60;
     const STEPS: u32 = 25;
     const PARTITIONS: i32 = 6;
     let trial = Trial::new(name, PARTITIONS).await?;
     let story = Story::default();
     let start = async || {
-        let config = config(&trial, ordered(tiers(&trial)));
+        let config = trial.plain_config(ordered(tiers(&trial)));
+        let config = Config { exactly_once, ..config };
         let config = kafka.iter().fold(config, |it, (key, value)| it.with_kafka(*key, *value));
         trial.start_with(config, story.handler()).await
     };
@@ -457,17 +473,22 @@ async fn rebalanced(name: &str, kafka: &[(&str, &str)]) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn members_come_and_go_and_the_order_is_kept() -> Result<()> {
-    rebalanced("order-cooperative", &[]).await
+    rebalanced("order-cooperative", &[], false).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_order_is_kept_where_all_partitions_are_taken_away_at_each_change() -> Result<()> {
-    rebalanced("order-eager", &[("partition.assignment.strategy", "range")]).await
+    rebalanced("order-eager", &[("partition.assignment.strategy", "range")], false).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_order_is_kept_in_groups_of_the_newer_protocol() -> Result<()> {
-    rebalanced("order-848", &[("group.protocol", "consumer")]).await
+    rebalanced("order-848", &[("group.protocol", "consumer")], false).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_order_is_kept_in_transactions() -> Result<()> {
+    rebalanced("order-once", &[], true).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -647,7 +668,9 @@ async fn a_record_that_nobody_knows_the_origin_of_is_not_taken_for_another_one()
 async fn a_head_is_held_while_nobody_takes_that_its_entity_is_closed() -> Result<()> {
     let trial = Trial::new("order-mark", 1).await?;
     let story = Story::default();
-    let member = start(&trial, single(&trial), &story).await?;
+    // Where it is part of a transaction, that is aborted.
+    let config = trial.plain_config(single(&trial));
+    let member = trial.start_with(config, story.handler()).await?;
     trial.broker.send(&trial.topic, &[fine("b", 1)])?;
     story.reaches("b", &[1]).await?;
     trial.broker.delete_topic(&state_topic(&trial)).await?;
