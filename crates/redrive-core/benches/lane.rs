@@ -258,7 +258,7 @@ fn print_memory(name: &str, bytes: usize) {
 
 fn print_commit(name: &str, progress: &mut Progress) {
     let mut commit = None;
-    let time = timed(|| commit = Some(progress.commit(None, CLUSTER, METADATA_CHARS)));
+    let time = timed(|| commit = Some(progress.commit(CLUSTER, METADATA_CHARS)));
     let commit = commit.unwrap();
     let (chars, blocks) = (commit.metadata.len(), commit.to_store.len());
     let bytes: usize = commit.to_store.iter().map(|it| it.bytes.len()).sum();
@@ -445,7 +445,7 @@ fn bench_commit(
     let mut commit = |stored: &mut usize| {
         change(&mut progress);
         let mut commit = None;
-        let time = timed(|| commit = Some(progress.commit(None, CLUSTER, METADATA_CHARS)));
+        let time = timed(|| commit = Some(progress.commit(CLUSTER, METADATA_CHARS)));
         let commit = black_box(commit).unwrap();
         *stored += commit.to_store.iter().map(|it| it.bytes.len()).sum::<usize>();
         accept(&mut progress, &commit);

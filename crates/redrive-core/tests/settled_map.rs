@@ -144,7 +144,7 @@ fn play(steps: Vec<Step>, max_chars: usize) {
                 progress.advance(to, running.iter().filter_map(|it| model.mark(*it)));
             }
             Step::Commit => {
-                let commit = progress.commit(None, CLUSTER, max_chars);
+                let commit = progress.commit(CLUSTER, max_chars);
                 assert!(commit.metadata.len() <= max_chars, "{} characters", commit.metadata.len());
                 assert_eq!(commit.offset, model.pending().first().copied().unwrap_or(model.end));
                 model.store(&mut progress, &commit);
@@ -164,7 +164,7 @@ fn play(steps: Vec<Step>, max_chars: usize) {
                 let limit = Mark { due: at(at_most), offset: 0 };
                 let to = waiting.filter_map(|it| model.mark(*it)).fold(limit, Mark::min);
                 progress.advance(to, sent.iter().filter_map(|it| model.mark(*it)));
-                let commit = progress.commit(None, CLUSTER, max_chars);
+                let commit = progress.commit(CLUSTER, max_chars);
                 for Block { id, bytes } in &commit.to_store {
                     model.blocks.insert(*id, bytes.clone());
                     progress.stored(*id);
@@ -175,7 +175,7 @@ fn play(steps: Vec<Step>, max_chars: usize) {
                 progress.take_back();
             }
             Step::Restart => {
-                let commit = progress.commit(None, CLUSTER, max_chars);
+                let commit = progress.commit(CLUSTER, max_chars);
                 model.store(&mut progress, &commit);
                 let map = model.read(&commit).unwrap();
                 let high = commit.high;
@@ -241,7 +241,7 @@ fn example() -> Commit {
     for offset in (1..100).step_by(2) {
         progress.settle(offset, (offset % 3 > 0).then(|| at(offset * 7 % 50)));
     }
-    progress.commit(None, CLUSTER, MAX_CHARS)
+    progress.commit(CLUSTER, MAX_CHARS)
 }
 
 mod refusals {
@@ -283,7 +283,7 @@ mod refusals {
         for offset in (1..4000).filter(|it| it * it % 7 < 3) {
             progress.settle(offset, None);
         }
-        let commit = progress.commit(None, CLUSTER, 100);
+        let commit = progress.commit(CLUSTER, 100);
         let [block] = commit.to_store.as_slice() else { panic!("one block is expected") };
         let refused = Err(MapError::MissingBlock(block.id));
         assert_eq!(read(&commit, CLUSTER, 0, 4000), refused);
@@ -321,23 +321,23 @@ mod blocks {
     #[test]
     fn a_block_that_is_stored_is_not_stored_again_and_a_failed_commit_deletes_nothing() {
         let mut progress = fragmented(200_000);
-        let first = progress.commit(None, CLUSTER, MAX_CHARS);
+        let first = progress.commit(CLUSTER, MAX_CHARS);
         assert_eq!((first.names.len(), first.to_store.len()), (4, 4));
         // Nothing was stored yet: they are asked for again.
-        assert_eq!(progress.commit(None, CLUSTER, MAX_CHARS).to_store, first.to_store);
+        assert_eq!(progress.commit(CLUSTER, MAX_CHARS).to_store, first.to_store);
         for block in &first.to_store {
             progress.stored(block.id);
         }
-        assert!(progress.commit(None, CLUSTER, MAX_CHARS).to_store.is_empty());
+        assert!(progress.commit(CLUSTER, MAX_CHARS).to_store.is_empty());
         assert!(progress.committed(&first.names).is_empty());
 
         // One stretch changes much. Its new block is stored, but the commit fails: the old one is still named.
         settle(&mut progress, 66_000, 9000);
-        let failed = progress.commit(None, CLUSTER, MAX_CHARS);
+        let failed = progress.commit(CLUSTER, MAX_CHARS);
         assert_eq!(failed.to_store.len(), 1);
         progress.stored(failed.to_store[0].id);
         settle(&mut progress, 66_000, 8800);
-        let second = progress.commit(None, CLUSTER, MAX_CHARS);
+        let second = progress.commit(CLUSTER, MAX_CHARS);
         progress.stored(second.to_store[0].id);
         let mut obsolete = progress.committed(&second.names);
         obsolete.sort();
@@ -350,13 +350,13 @@ mod blocks {
     fn a_few_changes_are_listed_and_store_nothing() {
         let mut model = Model { end: 2_000_000, ..Model::default() };
         let mut progress = fragmented(model.end);
-        let commit = progress.commit(None, CLUSTER, MAX_CHARS);
+        let commit = progress.commit(CLUSTER, MAX_CHARS);
         assert!(commit.to_store.len() > 25);
         model.store(&mut progress, &commit);
         let (mut stored, mut commits) = (0, 0);
         for start in 0..40 {
             (0..100).for_each(|it| settle(&mut progress, 70_000 + start * 40 + it * 19_000, 1));
-            let commit = progress.commit(None, CLUSTER, MAX_CHARS);
+            let commit = progress.commit(CLUSTER, MAX_CHARS);
             assert!(commit.metadata.len() <= MAX_CHARS && commit.high == model.end);
             stored += commit.to_store.iter().map(|it| it.bytes.len()).sum::<usize>();
             commits += usize::from(!commit.to_store.is_empty());
@@ -380,10 +380,10 @@ mod blocks {
                 progress.settle(offset, None);
             }
         }
-        let commit = progress.commit(None, CLUSTER, MAX_CHARS);
+        let commit = progress.commit(CLUSTER, MAX_CHARS);
         assert_eq!(commit.names.iter().map(|it| it.stretch).collect::<Vec<_>>(), [7, 8]);
         settle(&mut progress, 500_000, 50_000);
-        let commit = progress.commit(None, CLUSTER, MAX_CHARS);
+        let commit = progress.commit(CLUSTER, MAX_CHARS);
         assert!(commit.names.is_empty() && commit.metadata.len() < 48);
     }
 
@@ -393,7 +393,7 @@ mod blocks {
         let mut model = Model::default();
         let mut progress = fragmented(1_000_000);
         model.end = 1_000_000;
-        let commit = progress.commit(None, CLUSTER, 100);
+        let commit = progress.commit(CLUSTER, 100);
         assert!(commit.metadata.len() <= 100);
         assert!((65_536..model.end).contains(&commit.high), "{}", commit.high);
         model.store(&mut progress, &commit);
@@ -408,7 +408,7 @@ mod blocks {
     fn a_late_block_of_a_deposed_owner_is_deleted_and_never_read() {
         let late = BlockId { stretch: 0, hash: 42 };
         let mut progress = Progress::resume(SettledMap::starting_at(0), [late]);
-        let commit = progress.commit(None, CLUSTER, MAX_CHARS);
+        let commit = progress.commit(CLUSTER, MAX_CHARS);
         assert!(commit.names.is_empty());
         assert_eq!(progress.committed(&commit.names), [late]);
     }
@@ -424,7 +424,7 @@ mod restarts {
         for offset in 0..3 {
             progress.saw(offset, Some(at(10 * offset)));
         }
-        let commit = progress.commit(None, CLUSTER, MAX_CHARS);
+        let commit = progress.commit(CLUSTER, MAX_CHARS);
         let read = |commit: &Commit| {
             SettledMap::read(&commit.metadata, CLUSTER, commit.offset, 3, |_| None).unwrap()
         };
@@ -432,7 +432,7 @@ mod restarts {
         progress.saw(0, Some(at(0)));
         progress.settle(0, Some(at(0)));
         progress.advance(Mark { due: at(100), offset: 0 }, []);
-        let map = read(&progress.commit(None, CLUSTER, MAX_CHARS));
+        let map = read(&progress.commit(CLUSTER, MAX_CHARS));
         assert!(map.is_settled(0, Some(at(0))));
         assert!(!map.is_settled(1, Some(at(10))) && !map.is_settled(2, Some(at(20))));
     }
@@ -451,7 +451,7 @@ mod sizes {
                 progress.settle(offset, None);
             }
         }
-        let commit = progress.commit(None, CLUSTER, MAX_CHARS);
+        let commit = progress.commit(CLUSTER, MAX_CHARS);
         assert_eq!(commit.offset, 0);
         assert!(commit.metadata.len() < 32, "{} characters", commit.metadata.len());
     }
@@ -469,7 +469,7 @@ mod sizes {
             progress.settle(offset, Some(due(offset)));
         }
         progress.advance(Mark { due: at(records / 2), offset: 0 }, []);
-        let commit = progress.commit(None, CLUSTER, MAX_CHARS);
+        let commit = progress.commit(CLUSTER, MAX_CHARS);
         assert!(commit.names.is_empty());
         assert!(commit.metadata.len() < 48, "{} characters", commit.metadata.len());
     }

@@ -5,17 +5,14 @@
 //! *horizon*, from which on nothing is known of it. Nothing runs that is not before its entity's horizon. When there is room again,
 //! and something of it is needed, the ranges are read again, and what there is no room for then is folded once more.
 
-use std::ops::Range;
 use std::time::Duration;
 
 use super::entities::Part;
 use super::entity::EntityId;
 use super::filter::Filter;
+use super::piece::Piece;
 use crate::mutation::{self, Mutation};
 use crate::time::Timestamp;
-
-/// How many offsets are asked for at once.
-const PIECE: i64 = 4096;
 
 /// Records that are folded away.
 #[derive(Clone, Debug)]
@@ -57,8 +54,16 @@ struct Scan {
     /// What is being read: everything before was.
     at: (Part, i64),
     /// What was asked for.
-    asked: Option<(u64, Range<i64>)>,
-    began: Timestamp,
+    asked: Option<Asked>,
+    /// How long reading took so far.
+    took: Duration,
+}
+
+#[derive(Clone, Debug)]
+struct Asked {
+    ticket: u64,
+    piece: Piece,
+    at: Timestamp,
 }
 
 /// What is folded away, and what of it is being read again.
@@ -79,6 +84,10 @@ pub(super) struct Folds {
 const SEARCH_SHARE: u32 = 20;
 /// And there is so much time between two of them, if nothing is known to wait.
 const LEAST_PAUSE: Duration = Duration::from_millis(100);
+/// No piece counts for more than this: a clock that jumps, or a broker that does not answer, must not hold up entities for hours.
+const LONGEST_PIECE: Duration = Duration::from_millis(250);
+/// A part of the time that topics keep records. They are appended again when half of it is over, and must be found by then.
+const RETENTION_SHARE: u32 = 16;
 
 impl Folds {
     pub(super) fn is_empty(&self) -> bool {
@@ -89,12 +98,12 @@ impl Folds {
         self.scan.is_some()
     }
 
-    /// Whether something of an entity may be folded away.
     /// Whether something of an entity may be folded away since the last scan began.
     pub(super) fn may_have_again(&self, entity: EntityId) -> bool {
         self.fold.as_ref().is_some_and(|it| it.may_have(entity))
     }
 
+    /// Whether something of an entity may be folded away.
     pub(super) fn may_have(&self, entity: EntityId) -> bool {
         self.fold.as_ref().is_some_and(|it| it.may_have(entity))
             || self.scan.as_ref().is_some_and(|it| it.fold.may_have(entity))
@@ -112,19 +121,12 @@ impl Folds {
         self.is_starved = true;
     }
 
-    /// When the first of a part is needed, and the lowest offset.
-    pub(super) fn floor(&self, part: Part) -> Option<(Timestamp, i64)> {
-        let fold = self.fold.as_ref().and_then(|it| Some((it.from, it.ranges[part]?.0)));
-        let scan = self.scan.as_ref().and_then(|it| {
-            let (first, _) = it.fold.ranges[part]?;
-            match part.cmp(&it.at.0) {
-                std::cmp::Ordering::Less => None,
-                std::cmp::Ordering::Equal => Some((it.fold.from, it.at.1.max(first))),
-                std::cmp::Ordering::Greater => Some((it.fold.from, first)),
-            }
-        });
-        let both = [fold, scan].into_iter().flatten();
-        both.reduce(|one, other| (one.0.min(other.0), one.1.min(other.1)))
+    /// When the first of a part is needed.
+    pub(super) fn from(&self, part: Part) -> Option<Timestamp> {
+        let fold = self.fold.as_ref().filter(|it| it.ranges[part].is_some());
+        let scan = self.scan.as_ref().filter(|it| part >= it.at.0).map(|it| &it.fold);
+        let scan = scan.filter(|it| it.ranges[part].is_some());
+        fold.into_iter().chain(scan).map(|it| it.from).min()
     }
 
     /// Whether something that is folded away is needed by `until`.
@@ -146,22 +148,23 @@ impl Folds {
     }
 
     /// Begins to read what is folded away again.
-    pub(super) fn begin(&mut self, now: Timestamp) {
+    pub(super) fn begin(&mut self) {
         self.is_sought = false;
         self.is_starved = false;
         if let Some(fold) = self.fold.take() {
-            self.scan = Some(Scan { fold, at: (0, i64::MIN), asked: None, began: now });
+            let (at, took) = ((0, i64::MIN), Duration::ZERO);
+            self.scan = Some(Scan { fold, at, asked: None, took });
         }
     }
 
     /// What is to be read next. None: everything was, or is being read.
-    pub(super) fn next(&mut self) -> Option<(Part, Range<i64>)> {
+    pub(super) fn next(&mut self) -> Option<(Part, Piece)> {
         let scan = self.scan.as_mut().filter(|it| it.asked.is_none())?;
         while let Some(range) = scan.fold.ranges.get(scan.at.0) {
             if let Some((first, last)) = *range {
                 let start = scan.at.1.max(first);
                 if start <= last {
-                    return Some((scan.at.0, start..(start + PIECE).min(last + 1)));
+                    return Some((scan.at.0, Piece::from(start, last)));
                 }
             }
             scan.at = (scan.at.0 + 1, i64::MIN);
@@ -174,37 +177,41 @@ impl Folds {
         self.scan.as_ref().is_some_and(|it| it.asked.is_some())
     }
 
-    pub(super) fn asked(&mut self, ticket: u64, range: Range<i64>) {
+    pub(super) fn asked(&mut self, ticket: u64, piece: Piece, now: Timestamp) {
         if let Some(scan) = &mut self.scan {
-            scan.asked = Some((ticket, range));
+            scan.asked = Some(Asked { ticket, piece, at: now });
         }
     }
 
-    /// Whether a record belongs to what is being read again.
-    pub(super) fn is_scanned(&self, part: Part, offset: i64) -> bool {
-        self.scan.as_ref().is_some_and(|it| {
-            it.at.0 == part && it.asked.as_ref().is_some_and(|it| it.1.contains(&offset))
-        })
+    /// A record was read again. Returns whether it belongs to what was asked for and comes for the first time.
+    pub(super) fn came(&mut self, part: Part, offset: i64) -> bool {
+        let scan = self.scan.as_mut().filter(|it| it.at.0 == part);
+        let asked = scan.and_then(|it| it.asked.as_mut());
+        asked.is_some_and(|it| it.piece.came(offset))
     }
 
-    /// What was asked for was read to its end, or is to be asked for again. Returns whether it was this that was asked for.
-    pub(super) fn read(&mut self, part: Part, ticket: u64, is_whole: bool) -> bool {
-        let Some(scan) = self.scan.as_mut().filter(|it| it.at.0 == part) else {
-            return false;
-        };
-        let Some((_, range)) = scan.asked.take_if(|it| it.0 == ticket) else {
-            return false;
-        };
+    /// What was asked for was read to its end, or is to be asked for again. Returns it if it was this that was asked for.
+    pub(super) fn read(
+        &mut self,
+        part: Part,
+        ticket: u64,
+        is_whole: bool,
+        now: Timestamp,
+    ) -> Option<Piece> {
+        let scan = self.scan.as_mut().filter(|it| it.at.0 == part)?;
+        let asked = scan.asked.take_if(|it| it.ticket == ticket)?;
+        scan.took += now.since(asked.at).min(LONGEST_PIECE);
         if is_whole {
-            scan.at.1 = range.end;
+            scan.at.1 = asked.piece.range().end;
         }
-        true
+        Some(asked.piece)
     }
 
     /// Everything was read again.
-    pub(super) fn end(&mut self, now: Timestamp) {
+    pub(super) fn end(&mut self, retention: Option<Duration>, now: Timestamp) {
         if let Some(scan) = self.scan.take() {
-            self.pause = now.since(scan.began).saturating_mul(SEARCH_SHARE);
+            let longest = retention.map_or(Duration::MAX, |it| it / RETENTION_SHARE);
+            self.pause = scan.took.saturating_mul(SEARCH_SHARE).min(longest);
             self.ended = now;
         }
     }

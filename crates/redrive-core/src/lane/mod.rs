@@ -31,6 +31,7 @@ mod folds;
 mod near;
 mod ordered;
 mod parking;
+mod piece;
 mod ready;
 mod slots;
 mod waiting;
@@ -55,6 +56,7 @@ use breaker::Ran;
 use by_offset::ByOffset;
 use near::Near;
 use parking::{Ended, Parked};
+use piece::Piece;
 use ready::Ready;
 use waiting::Waiting;
 
@@ -315,8 +317,8 @@ pub struct Lane<P, H> {
     actions: VecDeque<Action<P, H>>,
     /// Records of an ordered lane whose turn has not come.
     parked: Parked<P>,
-    /// What an ordered lane has folded away: the first that is to be woken, and the lowest offset.
-    folded: Option<(waiting::Key, i64)>,
+    /// What an ordered lane has folded away: the first that is to be woken.
+    folded: Option<waiting::Key>,
     /// What is over, for an ordered lane.
     ends: Option<Vec<Ended<P, H>>>,
 }
@@ -464,12 +466,7 @@ impl<P: Clone, H: Clone> Lane<P, H> {
 
     /// The offset below which everything is settled.
     pub fn commit_point(&self) -> i64 {
-        self.floor().into_iter().fold(self.progress.commit_point(), i64::min)
-    }
-
-    /// The lowest offset that may be folded away.
-    fn floor(&self) -> Option<i64> {
-        self.waiting.floor().into_iter().chain(self.folded.map(|it| it.1)).min()
+        self.progress.commit_point()
     }
 
     /// How many records wait or are ready, and how many bytes their payloads take in memory.
@@ -480,7 +477,7 @@ impl<P: Clone, H: Clone> Lane<P, H> {
 
     /// Whether records are folded away.
     pub fn is_folded(&self) -> bool {
-        self.floor().is_some()
+        !self.progress.folded().is_empty()
     }
 
     /// A record was read.
@@ -519,13 +516,11 @@ impl<P: Clone, H: Clone> Lane<P, H> {
             return;
         }
         let key = (self.wake(&item), item.offset);
+        self.waiting.came(item.offset);
         if let Some(item) = self.near.came(key, item)
             && self.waiting.is_scanned(key)
-            && !self.progress.is_pending(item.offset)
-            && (mutation::is(Mutation::ScanSettled)
-                || !self.progress.is_settled(item.offset, item.dated()))
+            && self.progress.unfold(item.offset)
         {
-            self.progress.unfold(item.offset);
             self.wait(key, Some(item));
         }
         self.turn(now, slots);
@@ -545,9 +540,19 @@ impl<P: Clone, H: Clone> Lane<P, H> {
             }
         }
         if let Some(scan) = asked.scan {
-            self.waiting.scanned(&scan, true);
+            let piece = self.waiting.scanned(&scan, true);
+            piece.into_iter().for_each(|it| self.lose_missing(&it));
         }
         self.turn(now, slots);
+    }
+
+    /// Tells what was folded away and was not found.
+    fn lose_missing(&mut self, piece: &Piece) {
+        for gone in piece.missing(self.progress.folded()).iter() {
+            self.progress.lose_folded(gone.clone());
+            self.is_dirty = true;
+            self.actions.push_back(Action::Tell(Event::Lost(gone)));
+        }
     }
 
     /// Offsets that were asked for could not be read.
@@ -1161,8 +1166,7 @@ impl<P: Clone, H: Clone> Lane<P, H> {
             let running = running.filter_map(|it| it.item.mark());
             self.progress.advance(mark, running);
         }
-        let floor = self.floor().filter(|_| !mutation::is(Mutation::CommitPastFolded));
-        let commit = self.progress.commit(floor, &self.config.cluster, self.config.metadata_chars);
+        let commit = self.progress.commit(&self.config.cluster, self.config.metadata_chars);
         if commit.high < self.progress.position() {
             self.actions.push_back(Action::Tell(Event::MapCut(commit.high)));
         }
@@ -1185,12 +1189,11 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         if self.config.kind == LaneKind::Source {
             return None;
         }
-        let folded = self.folded.map(|it| it.0);
         let first = [
             self.near.first(),
             self.ready.first_due(),
             self.waiting.first(),
-            folded,
+            self.folded,
             Some((now, 0)),
         ];
         let first = first.into_iter().flatten().min();

@@ -174,8 +174,8 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         self.active.values().any(ends)
     }
 
-    /// What is folded away by the ordered lane: the first that is to be woken, and the lowest offset.
-    pub(super) fn set_folded(&mut self, folded: Option<(Key, i64)>) {
+    /// When the first is to be woken of what the ordered lane has folded away.
+    pub(super) fn set_folded(&mut self, folded: Option<Key>) {
         self.folded = folded;
     }
 
@@ -198,14 +198,8 @@ impl<P: Clone, H: Clone> Lane<P, H> {
     }
 
     /// Takes a record up again that was folded away. Returns whether it was.
-    pub(super) fn unfold(&mut self, item: &Item<P>) -> bool {
-        let is_folded = !self.progress.is_pending(item.offset)
-            && item.offset < self.progress.position()
-            && !self.progress.is_settled(item.offset, item.dated());
-        if is_folded {
-            self.progress.unfold(item.offset);
-        }
-        is_folded
+    pub(super) fn unfold(&mut self, offset: i64) -> bool {
+        self.progress.unfold(offset)
     }
 
     /// Asks for records that were folded away. Returns the ticket.

@@ -2,10 +2,12 @@
 
 use std::collections::VecDeque;
 
-use super::Item;
+use super::{Fate, Item};
 use crate::time::Timestamp;
+use crate::verdict::Reason;
 
-/// Ready records in order of priority, due time and offset, and how much memory their payloads take.
+/// Ready records in order of priority, due time and offset, and how much memory their payloads take. Those that an ordered
+/// lane sends elsewhere come first: they need no slot, and must not wait for those that do.
 ///
 /// Nearly all come behind those that are there, so that a queue is cheaper than a tree.
 #[derive(Debug)]
@@ -70,6 +72,8 @@ impl<P> Ready<P> {
     }
 }
 
-fn turn_of<P>(item: &Item<P>) -> (u8, Timestamp, i64) {
-    (item.priority, item.due, item.offset)
+fn turn_of<P>(item: &Item<P>) -> (bool, u8, Timestamp, i64) {
+    let is_sent =
+        matches!(item.fate, Fate::Follow | Fate::Reappend | Fate::DeadLetter(Reason::Follower));
+    (!is_sent, item.priority, item.due, item.offset)
 }

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::ops::Range;
 
 use super::Item;
+use super::piece::Piece;
 use crate::time::Timestamp;
 
 /// When a record is to be woken, and which one it is.
@@ -42,20 +43,18 @@ struct Fold {
 }
 
 /// A fold that is being read again, in order of offset.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 struct Scan {
     fold: Fold,
     /// Up to, but not including.
     until: Key,
     next: i64,
-    /// Whether a piece of it was asked for.
-    asked: bool,
+    /// What of it was asked for.
+    asked: Option<Piece>,
 }
 
 /// More folds than this are joined.
 const MAX_FOLDS: usize = 32;
-/// How many offsets are asked for at once when a fold is scanned.
-const SCAN_PIECE: i64 = 4096;
 
 /// What a kept payload costs beside itself and its item: its key, and its share of a tree that is not full.
 const ENTRY_BYTES: usize = 32;
@@ -176,14 +175,8 @@ impl<P> Waiting<P> {
     pub(super) fn first(&self) -> Option<Key> {
         let far = self.far.peek().map(|it| it.0);
         let fold = self.folds.first().map(|it| it.from);
-        let scan = self.scan.map(|it| it.fold.from);
+        let scan = self.scan.as_ref().map(|it| it.fold.from);
         [far, fold, scan].into_iter().flatten().min()
-    }
-
-    /// The lowest offset that may be folded away.
-    pub(super) fn floor(&self) -> Option<i64> {
-        let scanned = self.scan.map(|it| it.next);
-        self.folds.iter().map(|it| it.first).chain(scanned).min()
     }
 
     /// Whether nothing waits, is folded or is being scanned.
@@ -266,31 +259,37 @@ impl<P> Waiting<P> {
                 .folds
                 .first()
                 .map_or((Timestamp::from_millis(i64::MAX), i64::MAX), |it| it.from);
-            self.scan = Some(Scan { fold, until, next: fold.first, asked: false });
+            self.scan = Some(Scan { fold, until, next: fold.first, asked: None });
         }
-        let scan = self.scan.as_mut().filter(|it| !it.asked)?;
-        scan.asked = true;
-        Some(scan.next..(scan.next + SCAN_PIECE).min(scan.fold.last + 1))
+        let scan = self.scan.as_mut().filter(|it| it.asked.is_none())?;
+        let piece = scan.asked.insert(Piece::from(scan.next, scan.fold.last));
+        Some(piece.range())
     }
 
     /// Whether a record that was read again belongs to the fold that is being scanned.
     pub(super) fn is_scanned(&self, key: Key) -> bool {
-        self.scan.is_some_and(|it| {
+        self.scan.as_ref().is_some_and(|it| {
             (it.next..=it.fold.last).contains(&key.1) && (it.fold.from..it.until).contains(&key)
         })
     }
 
-    /// Tells that a piece of a scan was read to its end, or that it must be asked for again.
-    pub(super) fn scanned(&mut self, range: &Range<i64>, is_whole: bool) {
-        let Some(scan) = self.scan.as_mut().filter(|it| it.asked && it.next == range.start) else {
-            return;
-        };
-        scan.asked = false;
+    /// Tells that a record was read again.
+    pub(super) fn came(&mut self, offset: i64) {
+        if let Some(piece) = self.scan.as_mut().and_then(|it| it.asked.as_mut()) {
+            piece.came(offset);
+        }
+    }
+
+    /// Tells that a piece of a scan was read to its end, or that it must be asked for again. Returns the piece if it was read.
+    pub(super) fn scanned(&mut self, range: &Range<i64>, is_whole: bool) -> Option<Piece> {
+        let scan = self.scan.as_mut()?;
+        let piece = scan.asked.take_if(|it| it.range() == *range)?;
         if is_whole {
             scan.next = range.end;
             if scan.next > scan.fold.last || scan.until <= scan.fold.from {
                 self.scan = None;
             }
         }
+        Some(piece).filter(|_| is_whole)
     }
 }

@@ -1,6 +1,7 @@
 //! Which records of a partition are settled, while they come and settle in any order.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use super::ahead::Ahead;
 use super::blocks::{Block, BlockId, Blocks, Written};
@@ -17,8 +18,10 @@ use crate::time::Timestamp;
 pub struct Progress {
     /// The next offset to be read.
     position: i64,
-    /// The records that were read and are not settled.
+    /// The records that were read and are not settled, but for those that are folded away.
     pending: Runs,
+    /// Unsettled records of which nothing but the offset is known.
+    folded: Runs,
     /// What the next commit says, but for its commit point.
     map: SettledMap,
     /// What is in the map's `early`, as far as the due times are known.
@@ -61,6 +64,7 @@ impl Progress {
         Self {
             position: map.commit_point,
             pending: Runs::new(),
+            folded: Runs::new(),
             map,
             ahead: Ahead::new(),
             blocks: None,
@@ -191,19 +195,42 @@ impl Progress {
         offset < self.position && self.map.is_settled(offset, due)
     }
 
-    /// Forgets where a pending record is. It stays unsettled, and whoever forgets it knows the lowest such offset.
+    /// A pending record is folded away. It stays unsettled, and is not pending until it is taken up again.
     pub fn fold(&mut self, offset: i64) {
-        self.pending.remove(offset);
+        if self.pending.remove(offset) {
+            self.folded.insert(offset);
+        }
     }
 
-    /// Remembers a record again.
-    pub fn unfold(&mut self, offset: i64) {
-        self.pending.insert(offset);
+    /// Takes a record up again. Returns whether it was folded away.
+    pub fn unfold(&mut self, offset: i64) -> bool {
+        let is_folded = self.folded.remove(offset)
+            || (mutation::is(Mutation::ScanSettled) && !self.is_pending(offset));
+        if is_folded {
+            self.pending.insert(offset);
+        }
+        is_folded
     }
 
-    /// The lowest offset that is not settled, or that was not read yet, folded ones left out.
+    /// What is folded away.
+    pub fn folded(&self) -> &Runs {
+        &self.folded
+    }
+
+    /// Records that were folded away are not in the log any more. They count as settled.
+    pub fn lose_folded(&mut self, gone: Range<i64>) {
+        self.folded.remove_range(gone.clone());
+        let listed: Vec<_> = self.map.open.within(gone.clone()).collect();
+        self.map.open.remove_range(gone);
+        if let Some(blocks) = &mut self.blocks {
+            listed.into_iter().for_each(|run| blocks.open.toggle_range(run));
+        }
+    }
+
+    /// The lowest offset that is not settled, or that was not read yet.
     pub fn commit_point(&self) -> i64 {
-        self.pending.first().unwrap_or(self.position)
+        let folded = self.folded.first().filter(|_| !mutation::is(Mutation::CommitPastFolded));
+        self.pending.first().into_iter().chain(folded).min().unwrap_or(self.position)
     }
 
     /// Moves the mark on: every record with a due time that comes before it is settled, but for those `running`.
@@ -230,9 +257,9 @@ impl Progress {
         });
     }
 
-    /// What is to be committed now, within `max_chars` characters of metadata. Nothing that is folded is below `floor`.
-    pub fn commit(&mut self, floor: Option<i64>, cluster: &str, max_chars: usize) -> Commit {
-        let offset = floor.into_iter().fold(self.commit_point(), i64::min);
+    /// What is to be committed now, within `max_chars` characters of metadata.
+    pub fn commit(&mut self, cluster: &str, max_chars: usize) -> Commit {
+        let offset = self.commit_point();
         self.map.commit_point = offset;
         if !self.for_now.settled.is_empty() {
             let early = self.map.early.within(i64::MIN..offset);

@@ -178,7 +178,7 @@ impl Runs {
     }
 
     /// Adds all offsets of a range.
-    pub(super) fn insert_range(&mut self, range: Range<i64>) {
+    pub(crate) fn insert_range(&mut self, range: Range<i64>) {
         self.replace(range, Bits::or, |runs, chunks| runs.put_all(chunks));
     }
 

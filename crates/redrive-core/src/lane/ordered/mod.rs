@@ -363,7 +363,7 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
         now: Timestamp,
         slots: &mut Slots,
     ) {
-        if self.folds.is_scanned(part, item.offset) && self.is_unfolded(part, &item) {
+        if self.folds.came(part, item.offset) && self.lanes[part].unfold(item.offset) {
             self.file(part, item, true, now, slots);
             return self.turn(None, now, slots);
         }
@@ -379,7 +379,8 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
 
     /// Offsets that were asked for were read to their end. What was not among them is gone.
     pub fn refetch_done(&mut self, part: Part, ticket: u64, now: Timestamp, slots: &mut Slots) {
-        if self.folds.read(part, ticket, true) {
+        if let Some(piece) = self.folds.read(part, ticket, true, now) {
+            self.lanes[part].lose_missing(&piece);
             return self.turn(None, now, slots);
         }
         self.feed(part, now, slots, |lane, slots| lane.refetch_done(ticket, now, slots));
@@ -387,7 +388,7 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
 
     /// Offsets that were asked for could not be read.
     pub fn refetch_failed(&mut self, part: Part, ticket: u64, now: Timestamp, slots: &mut Slots) {
-        if self.folds.read(part, ticket, false) {
+        if self.folds.read(part, ticket, false, now).is_some() {
             self.scan_at = Some(now.after(LOOK_EVERY));
             return self.turn(None, now, slots);
         }

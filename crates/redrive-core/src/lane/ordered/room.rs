@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::super::entities::{Copy, Part, Pending, State};
+use super::super::Phase;
+use super::super::entities::{Copy, Pending, State};
 use super::super::entity::{EntityId, Identity};
-use super::super::{Item, Phase, Ranked};
 use super::{OrderedLane, Routed};
 use crate::time::Timestamp;
 
@@ -12,11 +12,6 @@ use crate::time::Timestamp;
 const KEPT_OF_AN_ENTITY: usize = 1;
 
 impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
-    /// Whether a record was folded away. From now on it is not.
-    pub(super) fn is_unfolded(&mut self, part: Part, item: &Item<Ranked<P>>) -> bool {
-        self.lanes.get_mut(part).is_some_and(|lane| lane.unfold(item))
-    }
-
     /// Folds a copy away that is needed by then.
     pub(super) fn fold_copy(
         &mut self,
@@ -37,7 +32,7 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
 
     pub(super) fn set_floors(&mut self) {
         for (part, lane) in self.lanes.iter_mut().enumerate() {
-            lane.set_folded(self.folds.floor(part).map(|(from, first)| ((from, 0), first)));
+            lane.set_folded(self.folds.from(part).map(|from| (from, 0)));
         }
     }
 
@@ -138,7 +133,7 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
         }
         let is_needed = self.folds.is_needed(now.after(self.config.lane.lead * 4));
         if is_wanted || (is_needed && self.entities.records() <= room) {
-            self.folds.begin(now);
+            self.folds.begin();
             for (_, entity) in self.entities.iter_mut() {
                 entity.refolded = None;
             }
@@ -146,17 +141,20 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
         if !self.folds.is_scanning() || self.scan_at.is_some_and(|at| now < at) {
             return;
         }
+        // What is appended again takes memory until it is acknowledged.
+        let limit = self.config.lane.ready_limit;
+        if self.lanes.iter().skip(1).any(|it| it.ready.len() > limit) {
+            return;
+        }
         self.scan_at = None;
-        if let Some((part, range)) = self.folds.next() {
-            let ticket = self.lanes[part].ask_for(range.clone());
-            self.folds.asked(ticket, range);
-            self.set_floors();
+        if let Some((part, piece)) = self.folds.next() {
+            let ticket = self.lanes[part].ask_for(piece.range());
+            self.folds.asked(ticket, piece, now);
             while let Some(action) = self.lanes[part].next_action() {
                 self.route(part, action);
             }
         } else if !self.folds.is_asking() {
-            self.folds.end(now);
-            self.set_floors();
+            self.folds.end(self.config.lane.retention, now);
             for (id, entity) in self.entities.iter_mut() {
                 if entity.horizon.is_some() {
                     entity.horizon = entity.refolded;
@@ -164,5 +162,6 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
                 }
             }
         }
+        self.set_floors();
     }
 }
