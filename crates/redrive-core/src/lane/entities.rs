@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::Fate;
 use super::entity::{EntityId, Identity};
 use crate::time::Timestamp;
 
@@ -16,6 +17,8 @@ pub(super) struct Copy {
     pub(super) hop: u32,
     pub(super) due: Timestamp,
     pub(super) is_dated: bool,
+    /// What it is there for, unless it is sent elsewhere.
+    pub(super) fate: Fate,
     /// When it is to be woken, once it is its turn.
     pub(super) wake: Timestamp,
     /// When it is to be appended again, if it is not its turn before.
@@ -49,7 +52,7 @@ pub(super) enum Sent {
     /// To the first tier, behind others of its entity.
     Behind,
     /// To the dead-letter topic, behind the one that it follows.
-    Dead,
+    Dead(Identity),
     /// To the tail of its own tier, before retention deletes it.
     Again,
 }
@@ -84,6 +87,8 @@ pub(super) struct Entity {
     /// How many are parked, and how many of them in the source topic.
     parked: usize,
     held: usize,
+    /// How many go to the dead-letter topic unrun.
+    dying: usize,
 }
 
 /// Nearly every entity has one record.
@@ -135,6 +140,18 @@ impl Entity {
         self.held
     }
 
+    /// Those that go to the dead-letter topic unrun, and which ones they follow.
+    pub(super) fn dying(&self) -> Vec<(Identity, Identity)> {
+        if self.dying == 0 {
+            return Vec::new();
+        }
+        let dying = self.iter().filter_map(|(identity, it)| match it.state {
+            State::Sent(Sent::Dead(head)) => Some((identity, head)),
+            _ => None,
+        });
+        dying.collect()
+    }
+
     fn count(&mut self, pending: &Pending, is_more: bool) {
         let one = |counter: &mut usize, counts: bool| {
             if counts {
@@ -144,6 +161,7 @@ impl Entity {
         one(&mut self.beyond, pending.copy.part > 0 || pending.is_hopping);
         one(&mut self.parked, pending.is_parked());
         one(&mut self.held, pending.copy.part == 0 && pending.is_parked());
+        one(&mut self.dying, matches!(pending.state, State::Sent(Sent::Dead(_))));
     }
 
     fn insert(&mut self, identity: Identity, pending: Pending) {
@@ -223,11 +241,12 @@ impl Entities {
             Some(entity) => entity.insert(identity, pending),
             None => {
                 let records = Records::One(identity, pending);
-                let (beyond, parked, held) = (0, 0, 0);
+                let [beyond, parked, held, dying] = [0; 4];
                 let horizon = is_folded.then_some(Identity::FIRST);
                 let refolded = is_refolded.then_some(Identity::FIRST);
                 let turn = None;
-                let mut entity = Entity { records, turn, horizon, refolded, beyond, parked, held };
+                let mut entity =
+                    Entity { records, turn, horizon, refolded, beyond, parked, held, dying };
                 entity.count(&pending, true);
                 self.entities.insert(id, entity);
             }

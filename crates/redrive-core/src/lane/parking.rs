@@ -100,16 +100,10 @@ impl<P: Clone, H: Clone> Lane<P, H> {
     }
 
     /// It is the turn of a parked record.
-    pub(super) fn unpark(
-        &mut self,
-        key: Key,
-        fate: Option<Fate>,
-        now: Timestamp,
-        slots: &mut Slots,
-    ) {
+    pub(super) fn unpark(&mut self, key: Key, fate: Fate, now: Timestamp, slots: &mut Slots) {
         match self.parked.take(key.1) {
             Some(mut item) => {
-                item.fate = fate.unwrap_or(item.fate);
+                item.fate = fate;
                 self.admit(item, now, slots);
             }
             None => self.wait(key, None),

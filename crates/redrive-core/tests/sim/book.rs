@@ -1,36 +1,72 @@
 //! What is to be seen of order, by the handler and by whoever reads the topics.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{Excluded, Unbounded};
 
-use redrive_core::lane::{EntityId, Identity, Rank};
+use redrive_core::lane::{EntityId, Identity, Marker, Rank};
+
+/// An entity of a lane.
+type Who = (usize, EntityId);
 
 /// Who ran when, of which entity.
 #[derive(Debug, Default)]
 pub struct OrderBook {
+    /// How much happened so far.
+    now: u64,
     /// Every record of an entity, by where it was produced.
-    produced: BTreeMap<(usize, EntityId), BTreeMap<Identity, Produced>>,
-    /// What each owner has started last, by the owner's generation.
-    started: BTreeMap<(u64, usize, EntityId), Identity>,
+    produced: BTreeMap<Who, BTreeMap<Identity, Produced>>,
+    /// What each owner has started, and when last, by the owner's generation.
+    started: BTreeMap<(u64, Who), BTreeMap<Identity, Started>>,
     /// What runs, by the owner's generation.
-    running: BTreeMap<(u64, usize, EntityId), u64>,
-    /// Heads in the dead-letter topic.
-    closed: BTreeMap<(usize, EntityId), Identity>,
-    /// Heads whose entities were opened.
-    released: BTreeSet<(usize, EntityId, Identity)>,
+    running: BTreeMap<(u64, Who), u64>,
+    /// Heads in the dead-letter topic whose entities are closed because of them.
+    closed: BTreeMap<Who, BTreeSet<Identity>>,
     /// What owners have dead-lettered.
-    dead: BTreeSet<(usize, EntityId, Identity)>,
+    dead: BTreeSet<(Who, Identity)>,
     /// The newest copy that an owner has published, by record.
     hops: BTreeMap<(u64, u32), u32>,
+    /// Lanes that went on from a map that was cut, so that copies count again which were superseded or void.
+    cut: BTreeSet<usize>,
 }
 
 /// A record that is to run.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Produced {
     id: u64,
-    /// Where an operator who sent it back has appended it in the first tier.
-    at: Option<i64>,
-    /// Whether its entity was closed then, and nobody but an operator has opened it since.
-    is_closed: bool,
+    sent_back: Option<SentBack>,
+}
+
+/// What an operator did with a dead letter.
+#[derive(Debug)]
+struct SentBack {
+    when: u64,
+    /// Where in the first tier it was appended.
+    at: i64,
+    /// The markers that kept it from running then, but for those that an owner has deleted since. An operator deletes them when
+    /// everything is sent.
+    held_by: BTreeSet<Marker>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Started {
+    when: u64,
+    /// How far the first tier was read.
+    position: i64,
+}
+
+impl Produced {
+    /// Whether its owner had to know of it when it had read the first tier up to there. What is sent back while nothing holds
+    /// it gets in line when it is read; else all of it is read before any of it runs.
+    fn is_known(&self, position: i64) -> bool {
+        self.sent_back.as_ref().is_none_or(|it| !it.held_by.is_empty() || it.at < position)
+    }
+
+    /// Whether another of its entity that started then had to wait for it.
+    fn is_before(&self, other: &Started) -> bool {
+        self.sent_back.as_ref().is_none_or(|it| {
+            it.at < other.position || (!it.held_by.is_empty() && it.when < other.when)
+        })
+    }
 }
 
 /// One run of a record of an entity.
@@ -47,16 +83,20 @@ pub struct Start {
 impl OrderBook {
     pub fn produce(&mut self, lane: usize, entity: EntityId, origin: i64, id: u64) {
         let identity = Identity { origin, redriven: 0 };
-        let produced = Produced { id, at: None, is_closed: false };
+        let produced = Produced { id, sent_back: None };
         self.produced.entry((lane, entity)).or_default().insert(identity, produced);
     }
 
-    /// An owner has opened an entity, whose head it is about to run again.
-    pub fn unmarked(&mut self, lane: usize, entity: EntityId) {
-        let records = self.produced.get_mut(&(lane, entity)).into_iter();
-        records.flat_map(BTreeMap::values_mut).for_each(|it| it.is_closed = false);
+    /// An owner has deleted a marker: it is void, or the record that it is there for runs again after all.
+    pub fn unmarked(&mut self, lane: usize, marker: Marker) {
+        let records = self.produced.get_mut(&(lane, marker.entity)).into_iter();
+        let sent_back = records.flat_map(BTreeMap::values_mut).flat_map(|it| &mut it.sent_back);
+        sent_back.for_each(|it| {
+            it.held_by.remove(&marker);
+        });
     }
 
+    /// An operator has sent a dead letter back, while its entity had these markers.
     pub fn redriven(
         &mut self,
         lane: usize,
@@ -64,42 +104,46 @@ impl OrderBook {
         id: u64,
         identity: Identity,
         at: i64,
-        is_closed: bool,
+        markers: impl IntoIterator<Item = Marker>,
     ) {
+        // What comes before the head is not held.
+        let holds = |it: &Marker| it.entity == entity && it.head.origin <= identity.origin;
+        self.now += 1;
+        let held_by = markers.into_iter().filter(holds).collect();
+        let sent_back = Some(SentBack { when: self.now, at, held_by });
         let records = self.produced.entry((lane, entity)).or_default();
         records.retain(|_, it| it.id != id);
-        records.insert(identity, Produced { id, at: Some(at), is_closed });
-        // From now on the entity's others may run behind it.
-        for (key, started) in &mut self.started {
-            if (key.1, key.2) == (lane, entity) {
-                *started = (*started).min(identity);
-            }
+        records.insert(identity, Produced { id, sent_back });
+    }
+
+    /// An operator has deleted a marker with this head.
+    pub fn released(&mut self, lane: usize, entity: EntityId, head: Identity) {
+        if let Some(heads) = self.closed.get_mut(&(lane, entity)) {
+            heads.remove(&head);
         }
     }
 
-    /// An operator has opened an entity, perhaps before its head is in the dead-letter topic.
-    pub fn released(&mut self, lane: usize, entity: EntityId, head: Identity) {
-        self.closed.remove(&(lane, entity));
-        self.released.insert((lane, entity, head));
+    /// An owner's dead letter is there. It closes its entity, if nobody has opened it before that.
+    pub fn dead(&mut self, lane: usize, entity: EntityId, identity: Identity, closes: bool) {
+        self.dead.insert(((lane, entity), identity));
+        if closes {
+            self.closed.entry((lane, entity)).or_default().insert(identity);
+        }
     }
 
-    /// An owner's dead letter is there.
-    pub fn dead(
-        &mut self,
+    /// A current owner sends a record after its head to the dead-letter topic. Returns what is wrong with that.
+    pub fn follow(
+        &self,
         lane: usize,
         entity: EntityId,
         identity: Identity,
-        is_follower: bool,
-        holds: bool,
+        head: Option<Identity>,
     ) -> Option<String> {
-        self.dead.insert((lane, entity, identity));
-        if holds && !is_follower && !self.released.contains(&(lane, entity, identity)) {
-            self.closed.insert((lane, entity), identity);
-        }
-        let first = (lane, entity, Identity { origin: 0, redriven: 0 });
-        let is_alone = self.dead.range(first..(lane, entity, identity)).next().is_none();
-        (is_follower && is_alone)
-            .then(|| format!("{identity:?} follows nobody into the dead-letter topic"))
+        let head = head.filter(|it| *it < identity);
+        let is_there = |it: Identity| self.dead.contains(&((lane, entity), it));
+        (!head.is_some_and(is_there) && !self.cut.contains(&lane)).then(|| {
+            format!("{identity:?} follows {head:?}, which is not in the dead-letter topic")
+        })
     }
 
     /// An owner's copy is in a tier.
@@ -108,41 +152,52 @@ impl OrderBook {
         *newest = (*newest).max(hop);
     }
 
+    /// The lane goes on from a map that does not say all.
+    pub fn cut(&mut self, lane: usize) {
+        self.cut.insert(lane);
+    }
+
     /// A current owner starts a run. Returns what is wrong with that.
     pub fn start(&mut self, start: Start, has_ended: impl Fn(u64) -> bool) -> Option<String> {
+        let broken = self.started(start, has_ended);
+        broken.filter(|_| !self.cut.contains(&start.lane))
+    }
+
+    fn started(&mut self, start: Start, has_ended: impl Fn(u64) -> bool) -> Option<String> {
         let Start { generation, lane, id, rank, position } = start;
         let Rank { entity, identity, hop, .. } = rank;
-        let key = (generation, lane, entity);
-        if let Some(other) = self.running.insert(key, id)
+        let who = (lane, entity);
+        self.now += 1;
+        if let Some(other) = self.running.insert((generation, who), id)
             && other != id
         {
             return Some(format!("record {id} runs beside {other} of its entity"));
         }
-        let records = self.produced.entry((lane, entity)).or_default();
+        let records = self.produced.entry(who).or_default();
         let mut before = records.range(..identity).filter(|it| it.1.id != id);
-        // What is sent back while the entity is open gets in line when it is read.
-        let is_known = |it: &Produced| it.is_closed || it.at.is_none_or(|at| at < position);
-        if let Some((other, it)) = before.find(|it| !has_ended(it.1.id) && is_known(it.1)) {
+        if let Some((other, it)) = before.find(|it| !has_ended(it.1.id) && it.1.is_known(position))
+        {
             let it = it.id;
             return Some(format!(
                 "record {id} at {identity:?} overtakes {it} at {other:?} of its entity"
             ));
         }
-        let last = self.started.entry(key).or_insert(identity);
-        if identity < *last {
+        let started = self.started.entry((generation, who)).or_default();
+        let record = records.get(&identity);
+        let is_before = |it: &Started| record.is_none_or(|record| record.is_before(it));
+        let mut later = started.range((Excluded(identity), Unbounded));
+        if let Some((last, _)) = later.find(|it| is_before(it.1)) {
             return Some(format!("record {id} at {identity:?} runs after {last:?} of its entity"));
         }
-        *last = identity;
-        match self.closed.get(&(lane, entity)) {
-            Some(head) if *head == identity => {
-                self.closed.remove(&(lane, entity));
-            }
-            Some(head) if *head < identity => {
+        started.insert(identity, Started { when: self.now, position });
+        if let Some(heads) = self.closed.get_mut(&who) {
+            // It was not settled, so that its owner's successor runs it again.
+            heads.remove(&identity);
+            if let Some(head) = heads.first().filter(|it| **it < identity) {
                 return Some(format!(
                     "record {id} at {identity:?} runs, but follows {head:?} in the dead-letter topic"
                 ));
             }
-            _ => {}
         }
         let newest = self.hops.get(&(id, identity.redriven)).copied().unwrap_or(0);
         if hop < newest {
@@ -153,6 +208,6 @@ impl OrderBook {
 
     /// A run is over.
     pub fn ran(&mut self, generation: u64, lane: usize, entity: EntityId) {
-        self.running.remove(&(generation, lane, entity));
+        self.running.remove(&(generation, (lane, entity)));
     }
 }

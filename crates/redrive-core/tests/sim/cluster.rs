@@ -50,6 +50,8 @@ impl Log {
 pub struct Committed {
     pub offset: i64,
     pub metadata: String,
+    /// From where on the map could not say what is settled.
+    pub cut: Option<i64>,
 }
 
 #[derive(Debug, Default)]

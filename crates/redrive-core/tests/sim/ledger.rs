@@ -25,8 +25,6 @@ pub struct Ledger {
     hopped: BTreeSet<(Partition, i64)>,
     /// Who ran in which order.
     pub order: OrderBook,
-    /// The map could not say all, so that more may run again than is known here.
-    pub is_lenient: bool,
     /// A promise that was broken.
     pub broken: Option<String>,
 }
@@ -61,7 +59,7 @@ impl Ledger {
         if self.aborted.contains(&id) {
             self.broken = Some(format!("record {id} runs, but its transaction was aborted"));
         }
-        if self.has_ended(id) && !self.forgiven.contains(&id) && !self.is_lenient {
+        if self.has_ended(id) && !self.forgiven.contains(&id) {
             self.broken = Some(format!(
                 "record {id} runs again after its end, without a crash or a lost acknowledgement"
             ));
@@ -72,7 +70,7 @@ impl Ledger {
     pub fn start(&mut self, start: Start) {
         let ended = [&self.done, &self.dead, &self.dropped, &self.aborted];
         let broken = self.order.start(start, |id| ended.iter().any(|it| it.contains(&id)));
-        self.broken = self.broken.take().or(broken.filter(|_| !self.is_lenient));
+        self.broken = self.broken.take().or(broken);
     }
 
     /// An operator sends a dead letter back.
@@ -115,9 +113,15 @@ impl Ledger {
 
     /// A record that runs or goes to its next stop must not have gone there before.
     pub fn is_first(&mut self, at: Partition, offset: i64) {
-        if self.hopped.contains(&(at, offset)) && !self.is_lenient {
+        if self.hopped.contains(&(at, offset)) {
             self.broken = Some(format!("{at:?} {offset} went to its next stop before"));
         }
+    }
+
+    /// Somebody goes on from a map that says nothing of what is settled from here on.
+    pub fn cut(&mut self, at: Partition, high: i64) {
+        self.hopped.retain(|it| it.0 != at || it.1 < high);
+        self.order.cut(at.1);
     }
 
     /// Something went wrong that nobody can hide: these may run again.

@@ -151,7 +151,11 @@ impl World {
     /// A member begins to take over a lane: it fetches the offsets, and notes the ends one after the other.
     pub(super) fn take_over(&mut self, member: usize, home: Partition, generation: u64) {
         let parts = self.parts(home);
-        let committed = parts.iter().map(|at| self.cluster.offsets.get(at).cloned()).collect();
+        let offsets = &self.cluster.offsets;
+        let committed: Vec<_> = parts.iter().map(|at| offsets.get(at).cloned()).collect();
+        for (at, committed) in parts.iter().zip(&committed) {
+            self.forgive_cut(*at, committed.as_ref());
+        }
         let noting =
             Noting { member, home, generation, committed, ends: Vec::new(), state_end: None };
         self.note(noting);
@@ -238,9 +242,6 @@ impl World {
         }
         let (delay, landing) = (self.late(), self.landing());
         self.count(if is_there { "marker" } else { "deleted marker" });
-        if !is_there {
-            self.ledger.order.unmarked(token.at.1, marker.entity);
-        }
         self.after(delay, Event::MarkLands { token, marker, is_there, landing });
     }
 
@@ -265,6 +266,9 @@ impl World {
     ) {
         if landing != Landing::Failed {
             self.write_state(StateRecord { lane: token.at.1, marker, is_there });
+            if !is_there {
+                self.ledger.order.unmarked(token.at.1, marker);
+            }
             if !self.owns(token) {
                 self.count("late marker");
             }
@@ -308,6 +312,13 @@ impl World {
         {
             let offset = i64::try_from(position).unwrap_or(0);
             let end = self.cluster.logs[&(1, lane)].end;
+            if let Some((lane, _)) = self.lane(token) {
+                if is_there {
+                    lane.opened.remove(&marker);
+                } else {
+                    lane.opened.insert(marker, end);
+                }
+            }
             self.feed(token, |lane, now, slots| match lane.ordered() {
                 Some(lane) if is_there => lane.marker(marker, offset, now, slots),
                 Some(lane) => lane.marker_deleted(marker, end, now, slots),
@@ -386,8 +397,9 @@ impl World {
     }
 
     /// What a follower's dead letter says: the origin of its head.
-    pub(super) fn follows(&self, token: Token, record: &Record) -> Option<i64> {
-        self.ordered(token)?.head(entity(record)?).map(|it| it.origin)
+    pub(super) fn follows(&self, token: Token, offset: i64, record: &Record) -> Option<Identity> {
+        let rank = self.rank(token.at, offset, record)?;
+        self.ordered(token)?.follows(&rank)
     }
 
     fn ordered(&self, token: Token) -> Option<&OrderedLane<Rc<Record>, Hops>> {
@@ -396,6 +408,38 @@ impl World {
             Driven::Ordered(it) if lane.generation == token.generation => Some(it),
             _ => None,
         }
+    }
+
+    /// A current owner sends a record after its head to the dead-letter topic. The head must be there already, and nobody may have
+    /// opened the entity as far as the owner must know: it has read the state topic, and then the first tier.
+    pub(super) fn check_follower(&mut self, token: Token, offset: i64, record: &Record) {
+        let Some(rank) = self.rank(token.at, offset, record).filter(|_| self.owns(token)) else {
+            return;
+        };
+        let (lane, entity) = (token.at.1, rank.entity);
+        let head = self.follows(token, offset, record);
+        let broken = self.ledger.order.follow(lane, entity, rank.identity, head);
+        let is_opened = head.is_some_and(|head| self.has_seen_opened(token, entity, head));
+        let late =
+            is_opened.then(|| format!("{:?} follows {head:?}, which was opened", rank.identity));
+        self.ledger.broken = self.ledger.broken.take().or(broken).or(late);
+    }
+
+    fn has_seen_opened(&self, token: Token, entity: EntityId, head: Identity) -> bool {
+        let Some(lane) = self.members[token.member].lanes.get(&self.home(token.at)) else {
+            return false;
+        };
+        let Some(ordering) = &self.ordering else {
+            return false;
+        };
+        // It knows its own markers before it reads them.
+        let all = ordering.of_head(token.at.1, entity, head, usize::MAX);
+        let seen = ordering.of_head(token.at.1, entity, head, lane.state_position);
+        let position = lane.lane.position(1);
+        let is_over = |it: &Marker| {
+            seen.get(it) == Some(&false) && lane.opened.get(it).is_none_or(|end| *end <= position)
+        };
+        !all.is_empty() && all.iter().all(|(it, is_there)| !is_there && is_over(it))
     }
 
     /// A copy is in a tier.
@@ -421,14 +465,15 @@ impl World {
         let entity = entity(&record);
         let reason = record.headers.iter().find(|it| it.0 == "redrive-reason");
         let is_follower = reason.is_some_and(|it| it.1 == Reason::Follower.as_str().as_bytes());
-        let holds =
-            self.ordering.as_ref().is_some_and(|it| it.on_dead_letter == OnDeadLetter::Hold);
         if let Some(entity) = entity
+            && let Some(ordering) = &self.ordering
             && is_owner
         {
             let lane = token.at.1;
-            let broken = self.ledger.order.dead(lane, entity, identity, is_follower, holds);
-            self.ledger.broken = self.ledger.broken.take().or(broken);
+            let holds = ordering.on_dead_letter == OnDeadLetter::Hold && !is_follower;
+            // Its marker is there before it, so that an operator may have opened the entity already.
+            let closes = holds && !ordering.is_opened(lane, entity, identity);
+            self.ledger.order.dead(lane, entity, identity, closes);
             if is_follower {
                 self.count("follower dead-lettered");
             }
@@ -518,7 +563,8 @@ impl World {
         }
         let delay = ordering.rng.range(1, 200);
         let state_end = i64::try_from(ordering.state.len()).unwrap_or(0);
-        let is_closed = ordering.markers(lane, state_end).iter().any(|it| it.0.entity == entity);
+        let markers: Vec<_> =
+            ordering.markers(lane, state_end).into_iter().map(|it| it.0).collect();
         let Identity { origin, redriven } = identity;
         let redriven = redriven + 1;
         let stamp = Stamp {
@@ -539,13 +585,32 @@ impl World {
         let at = self.cluster.append((1, lane), record.id, headers, now, &mut self.rng);
         self.ledger.redriven(record.id);
         let identity = Identity { origin, redriven };
-        self.ledger.order.redriven(lane, entity, record.id, identity, at, is_closed);
+        self.ledger.order.redriven(lane, entity, record.id, identity, at, markers);
         self.deliver_soon((1, lane));
         self.after(delay, Event::Redrive { lane, entity });
     }
 }
 
 impl Ordering {
+    /// Whether there was a marker for this head, and is none any more.
+    fn is_opened(&self, lane: usize, entity: EntityId, head: Identity) -> bool {
+        let markers = self.of_head(lane, entity, head, usize::MAX);
+        !markers.is_empty() && markers.values().all(|is_there| !is_there)
+    }
+
+    /// The markers that a head ever had, as far as somebody has read, and whether they are there.
+    fn of_head(
+        &self,
+        lane: usize,
+        entity: EntityId,
+        head: Identity,
+        read: usize,
+    ) -> BTreeMap<Marker, bool> {
+        let state = self.state.iter().take(read).filter(|it| it.lane == lane);
+        let of_head = state.filter(|it| (it.marker.entity, it.marker.head) == (entity, head));
+        of_head.map(|it| (it.marker, it.is_there)).collect()
+    }
+
     /// The lane's markers below an offset of the state topic.
     fn markers(&self, lane: usize, end: i64) -> Vec<(Marker, i64)> {
         let mut markers = BTreeMap::new();

@@ -222,8 +222,8 @@ impl World {
             self.cluster.end_transaction(at, first, true, self.time);
             self.deliver_soon(at);
         }
-        for Commit { token, parts, covered } in commits {
-            self.keep_offsets(token, parts);
+        for Commit { token, parts, covered, cuts } in commits {
+            self.keep_offsets(token, parts, &cuts);
             if let Some((lane, _)) = self.lane(token) {
                 lane.settled.drain(..covered);
             }

@@ -79,6 +79,8 @@ struct Commit {
     parts: Vec<(i64, String)>,
     /// How many of the lane's settled records it speaks of.
     covered: usize,
+    /// Partitions whose maps could not say all, and from where on.
+    cuts: BTreeMap<Partition, i64>,
 }
 
 #[derive(Debug)]
@@ -123,10 +125,13 @@ struct MemberLane {
     settled: Vec<u64>,
     /// Whom the partition goes to when it is drained.
     drains_to: Option<usize>,
-    /// How many of the settled records the commit in the making speaks of.
+    /// How many of the settled records the commit in the making speaks of, and which of its maps are cut.
     covering: Option<usize>,
+    cuts: BTreeMap<Partition, i64>,
     /// How far it has read the state topic.
     state_position: usize,
+    /// The markers that it saw being deleted there, and the end that the first tier had then.
+    opened: BTreeMap<Marker, i64>,
     /// How many copies were void and superseded so far.
     dropped: (u64, u64),
 }
@@ -143,7 +148,9 @@ impl MemberLane {
             settled: Vec::new(),
             drains_to: None,
             covering: None,
+            cuts: BTreeMap::new(),
             state_position: 0,
+            opened: BTreeMap::new(),
             dropped: (0, 0),
         }
     }
@@ -428,8 +435,9 @@ impl World {
         if self.ordering.is_some() {
             return self.take_over(member, at, generation);
         }
-        let log = &self.cluster.logs[&at];
         let committed = self.cluster.offsets.get(&at).cloned();
+        self.forgive_cut(at, committed.as_ref());
+        let log = &self.cluster.logs[&at];
         let metadata = committed.as_ref().map(|it| it.metadata.clone()).unwrap_or_default();
         let assigned = Assigned {
             committed: committed.map(|it| it.offset),
@@ -506,6 +514,17 @@ impl World {
     fn forgive(&mut self, member: usize, at: Partition) {
         if let Some(lane) = self.members[member].lanes.get(&at) {
             self.ledger.may_run_again(lane.running.values().chain(&lane.settled).copied());
+        }
+    }
+
+    /// A lane goes on from a map that was cut: what is settled beyond may come again.
+    fn forgive_cut(&mut self, at: Partition, committed: Option<&Committed>) {
+        if let Some(high) = committed.and_then(|it| it.cut) {
+            self.count("went on from a cut map");
+            let log = &self.cluster.logs[&at];
+            let again = log.records.range(high..).map(|it| it.1.id);
+            self.ledger.may_run_again(again);
+            self.ledger.cut(at, high);
         }
     }
 
@@ -1037,14 +1056,14 @@ impl World {
     }
 
     fn commit_lands(&mut self, commit: Commit, landing: Landing) {
-        let Commit { token, parts, covered } = commit;
+        let Commit { token, parts, covered, cuts } = commit;
         if !self.owns(token) {
             self.count("refused commit");
             self.lose(token);
             return;
         }
         if landing != Landing::Failed {
-            self.keep_offsets(token, parts);
+            self.keep_offsets(token, parts, &cuts);
         }
         if let Some((lane, _)) = self.lane(token)
             && landing == Landing::Fine
@@ -1060,9 +1079,15 @@ impl World {
         });
     }
 
-    fn keep_offsets(&mut self, token: Token, parts: Vec<(i64, String)>) {
+    fn keep_offsets(
+        &mut self,
+        token: Token,
+        parts: Vec<(i64, String)>,
+        cuts: &BTreeMap<Partition, i64>,
+    ) {
         for (at, (offset, metadata)) in self.parts(self.home(token.at)).into_iter().zip(parts) {
-            self.cluster.offsets.insert(at, Committed { offset, metadata });
+            let cut = cuts.get(&at).copied();
+            self.cluster.offsets.insert(at, Committed { offset, metadata, cut });
         }
     }
 
@@ -1139,10 +1164,11 @@ impl World {
     }
 
     fn commit(&mut self, token: Token, parts: Vec<(i64, String)>) {
-        let covered = self
-            .lane(token)
-            .map_or(0, |(lane, _)| lane.covering.take().unwrap_or(lane.settled.len()));
-        let commit = Commit { token: self.whole(token), parts, covered };
+        let (covered, cuts) = self.lane(token).map_or_else(Default::default, |(lane, _)| {
+            let covered = lane.covering.take().unwrap_or(lane.settled.len());
+            (covered, std::mem::take(&mut lane.cuts))
+        });
+        let commit = Commit { token: self.whole(token), parts, covered, cuts };
         if self.is_exactly_once {
             return self.commit_in_transaction(commit);
         }
@@ -1191,12 +1217,19 @@ impl World {
                 let out = match hop {
                     Hop::Verdict(out) => out,
                     Hop::DeadLetter(reason) if self.ordering.is_some() => {
-                        let follows = self.follows(token, &payload);
+                        // Once it is on its way it stays so.
+                        let is_new = self
+                            .lane(token)
+                            .is_some_and(|it| !it.0.running.contains_key(&(token.at, offset)));
+                        if reason == Reason::Follower && is_new {
+                            self.check_follower(token, offset, &payload);
+                        }
+                        let follows = self.follows(token, offset, &payload);
                         let topic = "orders";
-                        let follows = follows.map(|offset| Origin {
+                        let follows = follows.map(|it| Origin {
                             topic,
                             partition: partition(token.at),
-                            offset,
+                            offset: it.origin,
                         });
                         let stop = Stop::DeadLetter { reason, follows };
                         self.unrun(token, offset, &payload, None, stop)
@@ -1274,9 +1307,11 @@ impl World {
             }
             Action::Commit { .. } | Action::Drained => {}
             Action::Tell(told) => match told {
-                Told::MapCut(_) => {
+                Told::MapCut(high) => {
                     self.count("map cut");
-                    self.ledger.is_lenient = true;
+                    if let Some((lane, _)) = self.lane(token) {
+                        lane.cuts.insert(token.at, high);
+                    }
                 }
                 Told::Lost(offsets) => self.lost(token, offsets),
                 other => self.ledger.broken = Some(format!("{other:?}")),

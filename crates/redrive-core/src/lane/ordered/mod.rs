@@ -289,6 +289,15 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
         self.closed.head(entity)
     }
 
+    /// The record that one follows which goes to the dead-letter topic unrun ([`Reason::Follower`]). Its entity may have been opened
+    /// since.
+    pub fn follows(&self, rank: &Rank) -> Option<Identity> {
+        match self.entities.pending(rank.entity, rank.identity)?.state {
+            State::Sent(Sent::Dead(head)) => Some(head),
+            _ => None,
+        }
+    }
+
     /// The entities that are closed, each with its head.
     pub fn closed(&self) -> impl Iterator<Item = (EntityId, Identity)> {
         self.closed.iter()
@@ -855,7 +864,7 @@ fn place(part: Part, offset: i64, rank: Option<Rank>) -> Option<(EntityId, Ident
 fn fate_of(sent: Sent) -> Fate {
     match sent {
         Sent::Behind => Fate::Follow,
-        Sent::Dead => Fate::DeadLetter(Reason::Follower),
+        Sent::Dead(_) => Fate::DeadLetter(Reason::Follower),
         Sent::Again => Fate::Reappend,
     }
 }

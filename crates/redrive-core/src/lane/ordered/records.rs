@@ -61,6 +61,7 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
             hop,
             due: item.due,
             is_dated: item.is_dated,
+            fate: item.fate,
             wake: lane.wake(&item),
             until: self
                 .config

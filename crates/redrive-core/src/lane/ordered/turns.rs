@@ -1,7 +1,7 @@
 //! Whose turn it is, of the records of an entity.
 
 use super::super::Slots;
-use super::super::entities::{Pending, Sent, State};
+use super::super::entities::{Entity, Pending, Sent, State};
 use super::super::entity::{EntityId, Identity};
 use super::{OrderedLane, Routed, fate_of};
 use crate::mutation::{self, Mutation};
@@ -9,6 +9,7 @@ use crate::time::Timestamp;
 
 impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
     pub(super) fn schedule(&mut self, id: EntityId, now: Timestamp, slots: &mut Slots) {
+        self.call_back(id);
         let Some(entity) = self.entities.get(id) else {
             return;
         };
@@ -46,7 +47,7 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
                 self.behind_source.insert((first.origin, id));
             }
             for identity in seen {
-                self.send(id, identity, Sent::Dead, now, slots);
+                self.send(id, identity, Sent::Dead(head), now, slots);
             }
             return;
         }
@@ -79,7 +80,7 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
                 entity.turn = Some(first);
             }
             let copy = pending.copy;
-            self.lanes[copy.part].unpark(copy.key(), None, now, slots);
+            self.lanes[copy.part].unpark(copy.key(), copy.fate, now, slots);
             self.is_stirred = true;
         }
         let Some(entity) = self.entities.get(id) else {
@@ -90,6 +91,21 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
         let over = self.lanes[0].parked.len().saturating_sub(room);
         let count = if entity.is_beyond() { usize::MAX } else { over };
         self.send_held(id, count, now, slots);
+    }
+
+    /// Takes records back that were to follow a head to the dead-letter topic, and whose entity was opened before they went.
+    fn call_back(&mut self, id: EntityId) {
+        let dying = self.entities.get(id).map(Entity::dying).unwrap_or_default();
+        for (identity, head) in dying {
+            let Some(pending) = self.entities.pending(id, identity).copied() else {
+                continue;
+            };
+            if self.closed.of(id, head).is_empty()
+                && self.lanes[pending.copy.part].withdraw(pending.copy.key())
+            {
+                self.entities.change(id, identity, |it| it.state = State::Parked);
+            }
+        }
     }
 
     /// Folds away what is parked beyond an entity's horizon.
@@ -146,7 +162,7 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
         };
         self.entities.change(id, identity, |it| it.state = State::Sent(sent));
         let copy = pending.copy;
-        self.lanes[copy.part].unpark(copy.key(), Some(fate_of(sent)), now, slots);
+        self.lanes[copy.part].unpark(copy.key(), fate_of(sent), now, slots);
         self.is_stirred = true;
     }
 }
