@@ -76,6 +76,8 @@ struct Bench {
     running: Vec<(Part, i64, Record)>,
     dead: Vec<(Record, Reason)>,
     markers: Vec<Marker>,
+    /// The end of the state topic.
+    state_end: i64,
     is_source_open: bool,
 }
 
@@ -114,6 +116,7 @@ impl Bench {
             running: Vec::new(),
             dead: Vec::new(),
             markers,
+            state_end: end,
             is_source_open: false,
         };
         bench.pass_time(0);
@@ -198,10 +201,13 @@ impl Bench {
             }
             OrderedAction::Mark { marker, .. } => {
                 self.markers.push(marker);
-                self.lane.marked(marker, now, &mut self.slots);
+                let offset = Some(self.state_end);
+                self.state_end += 1;
+                self.lane.marked(marker, offset, now, &mut self.slots);
             }
             OrderedAction::Unmark(marker) => {
                 self.markers.retain(|it| *it != marker);
+                self.state_end += 1;
                 self.lane.unmarked(marker, now, &mut self.slots);
             }
             OrderedAction::Drained => {}
@@ -253,7 +259,9 @@ impl Bench {
     fn open(&mut self, marker: Marker) {
         self.markers.retain(|it| *it != marker);
         let end = i64::try_from(self.logs[1].len()).unwrap();
-        self.lane.marker_deleted(marker, end, at(self.now), &mut self.slots);
+        let deleted_at = self.state_end;
+        self.state_end += 1;
+        self.lane.marker_deleted(marker, deleted_at, end, at(self.now), &mut self.slots);
         self.go_on();
     }
 }

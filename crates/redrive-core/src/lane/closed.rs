@@ -4,7 +4,7 @@
 //! its record is settled: else an owner that dies in between would leave an entity open whose followers must not run. A
 //! marker's key has all that it says, so that no deposed owner can overwrite one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::entity::{EntityId, Identity};
 
@@ -22,13 +22,14 @@ pub struct Marker {
 /// The closed entities of a lane.
 #[derive(Debug, Default)]
 pub(super) struct Closed {
-    heads: BTreeMap<EntityId, BTreeSet<Marker>>,
+    /// The markers of each, and where they are in the state topic.
+    heads: BTreeMap<EntityId, BTreeMap<Marker, i64>>,
 }
 
 impl Closed {
     /// The record that an entity's others follow: the first, if there are more.
     pub(super) fn head(&self, entity: EntityId) -> Option<Identity> {
-        self.heads.get(&entity)?.first().map(|it| it.head)
+        self.heads.get(&entity)?.first_key_value().map(|it| it.0.head)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -36,17 +37,19 @@ impl Closed {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (EntityId, Identity)> {
-        self.heads.iter().filter_map(|(id, it)| it.first().map(|it| (*id, it.head)))
+        self.heads.iter().filter_map(|(id, it)| it.first_key_value().map(|it| (*id, it.0.head)))
     }
 
-    pub(super) fn close(&mut self, marker: Marker) {
-        self.heads.entry(marker.entity).or_default().insert(marker);
+    pub(super) fn close(&mut self, marker: Marker, offset: i64) {
+        self.heads.entry(marker.entity).or_default().insert(marker, offset);
     }
 
-    /// A marker is gone.
-    pub(super) fn open(&mut self, marker: Marker) {
+    /// A marker was deleted at this offset. It may have been written once more since.
+    pub(super) fn open(&mut self, marker: Marker, deleted_at: i64) {
         if let Some(markers) = self.heads.get_mut(&marker.entity) {
-            markers.remove(&marker);
+            if markers.get(&marker).is_some_and(|it| *it < deleted_at) {
+                markers.remove(&marker);
+            }
             if markers.is_empty() {
                 self.heads.remove(&marker.entity);
             }
@@ -55,7 +58,7 @@ impl Closed {
 
     /// The markers that an entity has because of a record.
     pub(super) fn of(&self, entity: EntityId, head: Identity) -> Vec<Marker> {
-        let markers = self.heads.get(&entity).into_iter().flatten();
+        let markers = self.heads.get(&entity).into_iter().flat_map(BTreeMap::keys);
         markers.filter(|it| it.head == head).copied().collect()
     }
 }

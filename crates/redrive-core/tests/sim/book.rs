@@ -17,6 +17,8 @@ pub struct OrderBook {
     produced: BTreeMap<Who, BTreeMap<Identity, Produced>>,
     /// What each owner has started, and when last, by the owner's generation.
     started: BTreeMap<(u64, Who), BTreeMap<Identity, Started>>,
+    /// What it has started last, and from which copy.
+    last: BTreeMap<(u64, Who), (Identity, u32)>,
     /// What runs, by the owner's generation.
     running: BTreeMap<(u64, Who), u64>,
     /// Heads in the dead-letter topic whose entities are closed because of them.
@@ -173,23 +175,28 @@ impl OrderBook {
         {
             return Some(format!("record {id} runs beside {other} of its entity"));
         }
+        let started = self.started.entry((generation, who)).or_default();
+        // One that waits in its place, or that stopped the lane, keeps its turn whoever comes meanwhile.
+        let last = self.last.insert((generation, who), (identity, hop));
+        let since = started.get(&identity).filter(|_| last == Some((identity, hop))).copied();
+        let since = since.unwrap_or(Started { when: self.now, position });
         let records = self.produced.entry(who).or_default();
         let mut before = records.range(..identity).filter(|it| it.1.id != id);
-        if let Some((other, it)) = before.find(|it| !has_ended(it.1.id) && it.1.is_known(position))
+        if let Some((other, it)) =
+            before.find(|it| !has_ended(it.1.id) && it.1.is_known(since.position))
         {
             let it = it.id;
             return Some(format!(
                 "record {id} at {identity:?} overtakes {it} at {other:?} of its entity"
             ));
         }
-        let started = self.started.entry((generation, who)).or_default();
         let record = records.get(&identity);
         let is_before = |it: &Started| record.is_none_or(|record| record.is_before(it));
         let mut later = started.range((Excluded(identity), Unbounded));
         if let Some((last, _)) = later.find(|it| is_before(it.1)) {
             return Some(format!("record {id} at {identity:?} runs after {last:?} of its entity"));
         }
-        started.insert(identity, Started { when: self.now, position });
+        started.insert(identity, since);
         if let Some(heads) = self.closed.get_mut(&who) {
             // It was not settled, so that its owner's successor runs it again.
             heads.remove(&identity);

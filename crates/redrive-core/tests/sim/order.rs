@@ -171,11 +171,14 @@ impl World {
             return;
         };
         let delay = ordering.rng.range(0, 60);
-        // The state topic first: what an operator sent back before it opened an entity is then below the tiers' ends.
+        // The state topic first: what an operator sent back before it opened an entity is then below the tiers' ends. The source
+        // last: what the owner before has sent to a tier is then below its end.
         if noting.state_end.is_none() {
             noting.state_end = i64::try_from(ordering.state.len()).ok();
-        } else if let Some(at) = parts.get(noting.ends.len()) {
+        } else if let Some(at) = parts.get(noting.ends.len() + 1) {
             noting.ends.push(self.cluster.logs[at].end);
+        } else {
+            noting.ends.insert(0, self.cluster.logs[&noting.home].end);
         }
         if noting.state_end.is_some() && noting.ends.len() == parts.len() {
             self.begin_lane(noting);
@@ -273,15 +276,37 @@ impl World {
                 self.count("late marker");
             }
         }
+        let Some(ordering) = &mut self.ordering else {
+            return;
+        };
+        let offset = i64::try_from(ordering.state.len()).ok().map(|it| it - 1);
+        // Others may be faster than the acknowledgement. Of a record that the producer itself has sent twice the broker does not
+        // tell the offset.
+        let delay = if ordering.rng.one_in(3) { ordering.rng.range(0, 400) } else { 0 };
+        let is_only =
+            ordering.state.iter().filter(|it| it.marker == marker && it.is_there).count() == 1;
+        let offset = offset.filter(|_| !(is_only && ordering.rng.one_in(10)));
+        let is_fine = landing == Landing::Fine;
+        self.after(delay, Event::MarkTold { token, marker, is_there, offset, is_fine });
+    }
+
+    pub(super) fn mark_told(
+        &mut self,
+        token: Token,
+        marker: Marker,
+        is_there: bool,
+        offset: Option<i64>,
+        is_fine: bool,
+    ) {
         self.feed(token, |lane, now, slots| {
             let Some(lane) = lane.ordered() else {
                 return;
             };
-            match (landing, is_there) {
-                (Landing::Fine, true) => lane.marked(marker, now, slots),
-                (Landing::Fine, false) => lane.unmarked(marker, now, slots),
-                (_, true) => lane.mark_failed(marker, now),
-                (_, false) => lane.unmark_failed(marker, now),
+            match (is_fine, is_there) {
+                (true, true) => lane.marked(marker, offset, now, slots),
+                (true, false) => lane.unmarked(marker, now, slots),
+                (false, true) => lane.mark_failed(marker, now),
+                (false, false) => lane.unmark_failed(marker, now),
             }
         });
     }
@@ -321,7 +346,7 @@ impl World {
             }
             self.feed(token, |lane, now, slots| match lane.ordered() {
                 Some(lane) if is_there => lane.marker(marker, offset, now, slots),
-                Some(lane) => lane.marker_deleted(marker, end, now, slots),
+                Some(lane) => lane.marker_deleted(marker, offset, end, now, slots),
                 None => {}
             });
         }

@@ -110,6 +110,7 @@ enum Event {
     Note(Box<Noting>),
     FollowState(Token),
     MarkLands { token: Token, marker: Marker, is_there: bool, landing: Landing },
+    MarkTold { token: Token, marker: Marker, is_there: bool, offset: Option<i64>, is_fine: bool },
     Operate,
     Redrive { lane: usize, entity: EntityId },
 }
@@ -700,6 +701,9 @@ impl World {
             Event::FollowState(token) => self.follow_state(token),
             Event::MarkLands { token, marker, is_there, landing } => {
                 self.mark_lands(token, marker, is_there, landing)
+            }
+            Event::MarkTold { token, marker, is_there, offset, is_fine } => {
+                self.mark_told(token, marker, is_there, offset, is_fine)
             }
             Event::Operate => self.operate(),
             Event::Redrive { lane, entity } => self.redrive(lane, entity),

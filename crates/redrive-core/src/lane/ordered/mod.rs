@@ -143,8 +143,10 @@ pub struct OrderedLane<P, H> {
     landing: BTreeSet<(Part, i64, EntityId, Identity)>,
     /// Entities that wait for the source to be read past an offset.
     behind_source: BTreeSet<(i64, EntityId)>,
-    /// Closed entities to be opened once the first tier is read up to an offset.
-    opening: BTreeSet<(i64, Marker)>,
+    /// Closed entities to be opened once the first tier is read up to an offset, and where their markers were deleted.
+    opening: BTreeSet<(i64, Marker, i64)>,
+    /// Where markers were deleted that are not known to be there yet.
+    deleted: BTreeMap<Marker, i64>,
     /// Dead letters that wait for their entity's marker.
     marking: BTreeMap<Marker, (Part, Action<Ranked<P>, H>)>,
     /// Markers that were read before the lane was open, each with its offset.
@@ -240,6 +242,7 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
             landing: BTreeSet::new(),
             behind_source: BTreeSet::new(),
             opening: BTreeSet::new(),
+            deleted: BTreeMap::new(),
             marking: BTreeMap::new(),
             markers: Vec::new(),
             unmarking: BTreeSet::new(),
@@ -539,10 +542,16 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
         self.turn(None, now, slots);
     }
 
-    /// A marker is in the state topic.
-    pub fn marked(&mut self, marker: Marker, now: Timestamp, slots: &mut Slots) {
+    /// A marker is in the state topic, at this offset if the broker has told it.
+    pub fn marked(
+        &mut self,
+        marker: Marker,
+        offset: Option<i64>,
+        now: Timestamp,
+        slots: &mut Slots,
+    ) {
         if let Some((part, action)) = self.marking.remove(&marker).filter(|_| !self.is_closed()) {
-            self.closed.close(marker);
+            self.close(marker, offset.unwrap_or(i64::MIN));
             self.actions.push_back(OrderedAction::Part { part, action });
             self.turn(None, now, slots);
         }
@@ -551,7 +560,7 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
     /// A marker is deleted.
     pub fn unmarked(&mut self, marker: Marker, now: Timestamp, slots: &mut Slots) {
         if self.unmarking.remove(&marker) && !self.is_closed() {
-            self.closed.open(marker);
+            self.closed.open(marker, i64::MAX);
             self.touched.insert(marker.entity);
             self.turn(None, now, slots);
         }
@@ -594,19 +603,27 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
         }
     }
 
-    /// The deletion of a marker of this lane was read in the state topic. An operator who sends an entity's records back
+    /// The deletion of a marker of this lane was read in the state topic, at this offset. An operator who sends an entity's records back
     /// deletes its markers when all of them are there, so that the lane has to read the first tier up to the end that
     /// it has after that.
     pub fn marker_deleted(
         &mut self,
         marker: Marker,
+        offset: i64,
         first_tier_end: i64,
         now: Timestamp,
         slots: &mut Slots,
     ) {
         if !self.is_closed() {
             let below = if mutation::is(Mutation::OpenAtOnce) { 0 } else { first_tier_end };
-            self.opening.insert((below, marker));
+            // An operator may be faster than the acknowledgement.
+            let is_on_its_way = self.marking.contains_key(&marker)
+                || (self.config.is_exactly_once
+                    && self.entities.pending(marker.entity, marker.head).is_some());
+            if is_on_its_way {
+                self.deleted.insert(marker, offset);
+            }
+            self.opening.insert((below, marker, offset));
             self.open_entities();
             self.turn(None, now, slots);
         }
@@ -619,7 +636,7 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
             return;
         }
         if !self.epochs.is_void(0, offset, epoch) {
-            self.closed.close(marker);
+            self.closed.close(marker, offset);
         } else if !mutation::is(Mutation::KeepVoidMarkers) {
             self.unmark(marker);
         }
@@ -628,15 +645,22 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
     /// Opens entities once everything is read that an operator sent back before.
     fn open_entities(&mut self) {
         let position = self.lanes.get(1).map_or(i64::MAX, Lane::position);
-        while let Some((below, marker)) = self.opening.first().copied()
+        while let Some((below, marker, deleted_at)) = self.opening.first().copied()
             && below <= position
         {
             self.opening.pop_first();
-            self.closed.open(marker);
+            self.closed.open(marker, deleted_at);
             self.touched.insert(marker.entity);
             if self.folds.may_have(marker.entity) {
                 self.folds.seek();
             }
+        }
+    }
+
+    /// Closes an entity, unless its marker was deleted already.
+    fn close(&mut self, marker: Marker, offset: i64) {
+        if self.deleted.remove(&marker).is_none_or(|deleted_at| deleted_at < offset) {
+            self.closed.close(marker, offset);
         }
     }
 

@@ -283,7 +283,7 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
                     && self.config.is_exactly_once
                     && self.closes(entity, identity, &hop)
                 {
-                    self.closed.close(Marker { entity, head: identity, epoch: None });
+                    self.close(Marker { entity, head: identity, epoch: None }, i64::MIN);
                 }
                 self.forget(entity, identity);
                 self.touched.insert(entity);
@@ -326,7 +326,7 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
                     let payload = payload.clone();
                     self.actions.push_back(OrderedAction::Mark { marker, payload });
                     if mutation::is(Mutation::MarkLate) {
-                        self.closed.close(marker);
+                        self.closed.close(marker, i64::MIN);
                     } else if !self.config.is_exactly_once {
                         self.marking.insert(marker, (part, action));
                         return;
