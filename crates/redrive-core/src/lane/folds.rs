@@ -83,7 +83,7 @@ pub(super) struct Folds {
 /// Searches take at most this part of the time.
 const SEARCH_SHARE: u32 = 20;
 /// And there is so much time between two of them, if nothing is known to wait.
-const LEAST_PAUSE: Duration = Duration::from_millis(100);
+const LEAST_PAUSE: Duration = Duration::from_secs(1);
 /// No piece counts for more than this: a clock that jumps, or a broker that does not answer, must not hold up entities for hours.
 const LONGEST_PIECE: Duration = Duration::from_millis(250);
 /// A part of the time that topics keep records. They are appended again when half of it is over, and must be found by then.

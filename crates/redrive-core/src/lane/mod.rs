@@ -534,7 +534,7 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         for (wake, offset) in self.near.read(ticket, asked.keys) {
             self.progress.settle(offset, Some(wake));
             self.is_dirty = true;
-            self.actions.push_back(Action::Tell(Event::Lost(offset..offset + 1)));
+            self.lost(offset..offset + 1);
             if let Some(ends) = &mut self.ends {
                 ends.push(Ended::Gone { offset });
             }
@@ -551,8 +551,12 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         for gone in piece.missing(self.progress.folded()).iter() {
             self.progress.lose_folded(gone.clone());
             self.is_dirty = true;
-            self.actions.push_back(Action::Tell(Event::Lost(gone)));
+            self.lost(gone);
         }
+    }
+
+    fn lost(&mut self, offsets: Range<i64>) {
+        self.actions.push_back(Action::Tell(Event::Lost(offsets)));
     }
 
     /// Offsets that were asked for could not be read.
@@ -855,6 +859,7 @@ impl<P: Clone, H: Clone> Lane<P, H> {
     }
 
     /// Finds a place for a record that is to be run.
+    #[inline]
     fn admit(&mut self, item: Item<P>, now: Timestamp, slots: &mut Slots) {
         match (item.fate, self.config.kind) {
             (Fate::Settle, _) => {
@@ -896,7 +901,9 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         if let Some(active) = self.active.remove(offset) {
             self.progress.settle(offset, active.item.dated());
             self.is_dirty = true;
-            self.end(active);
+            if self.ends.is_some() {
+                self.end(active);
+            }
         }
     }
 

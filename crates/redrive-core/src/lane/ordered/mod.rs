@@ -158,6 +158,8 @@ pub struct OrderedLane<P, H> {
     again_at: Option<Timestamp>,
     /// When to ask again for what was folded away and could not be read.
     scan_at: Option<Timestamp>,
+    /// With more records than this it is tried again to fold some away.
+    full_at: usize,
     /// When parked records are to be appended again.
     aging: BTreeSet<(Timestamp, EntityId, Identity)>,
     /// Entities to be looked at.
@@ -249,6 +251,7 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
             again: Vec::new(),
             again_at: None,
             scan_at: None,
+            full_at: 0,
             aging: BTreeSet::new(),
             touched: BTreeSet::new(),
             below: 0,
@@ -355,6 +358,7 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
             self.take_in(part, item, now, slots);
         }
         self.read_on(part);
+        self.make_room(now);
         self.turn(Some(part), now, slots);
     }
 

@@ -151,9 +151,7 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
         if is_old && !mutation::is(Mutation::NeverReappend) {
             self.send(entity, identity, Sent::Again, now, slots);
         }
-        if self.entities.records() > self.config.lane.index_limit {
-            self.fold(self.config.lane.index_limit / 4 * 3, now);
-        }
+        self.make_room(now);
     }
 
     /// Retention must not delete a record that stands aside.
@@ -235,6 +233,8 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
             return;
         }
         self.hops.remove(&(entity, identity));
+        // It can be folded away now.
+        self.full_at = self.full_at.saturating_sub(2);
         match hopping.copy {
             Some(copy) => {
                 self.age(entity, identity, &copy);
@@ -251,6 +251,7 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
             }
             // Retention was faster.
             None => {
+                self.lanes[hopping.to].lost(below - 1..below);
                 self.forget(entity, identity);
             }
         }

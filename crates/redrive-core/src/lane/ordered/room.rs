@@ -36,6 +36,16 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
         }
     }
 
+    /// Folds records away if there are too many. Where few can be, it is not tried again for each one that comes: a look at all of
+    /// them takes its time.
+    pub(super) fn make_room(&mut self, now: Timestamp) {
+        let limit = self.config.lane.index_limit;
+        if self.entities.records() > self.full_at.max(limit) {
+            self.fold(limit / 4 * 3, now);
+            self.full_at = self.entities.records() + limit / 8;
+        }
+    }
+
     /// Folds records away until so many are left: whole entities that are needed last, then the last records of others.
     pub(super) fn fold(&mut self, target: usize, now: Timestamp) {
         let horizon = now.after(self.config.lane.lead);
