@@ -604,6 +604,16 @@ fn a_waiting_record_is_not_taken_again_by_a_scan() {
     assert_eq!((bench.lane.commit_point(), bench.lane.held()), (6, (0, 0)));
 }
 
+#[test]
+fn folded_records_that_retention_deleted_are_told_when_they_are_not_found() {
+    let (mut bench, ticket) = scanning(folding(4));
+    assert_eq!(bench.refetch([retry(5, folded_due(5))]), []);
+    assert_eq!(bench.refetch_done(ticket), [Action::Tell(Event::Lost(3..5))]);
+    assert_eq!(runs(&bench.until(folded_due(5))), [5]);
+    assert_eq!(bench.succeed(5), []);
+    assert_eq!((bench.lane.commit_point(), bench.lane.is_folded()), (6, false));
+}
+
 // ----- publishing
 
 #[test]

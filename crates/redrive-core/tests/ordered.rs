@@ -2,12 +2,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a lane that is refused fails the test")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use redrive_core::lane::{
-    Action, Assigned, EntityId, Fate, Hop, Identity, Item, LaneConfig, LaneKind, Marker, Next,
-    OnDeadLetter, OrderedAction, OrderedConfig, OrderedLane, Part, Rank, Ranked, Routed, Slots,
+    Action, Assigned, EntityId, Event, Fate, Hop, Identity, Item, LaneConfig, LaneKind, Marker,
+    Next, OnDeadLetter, OrderedAction, OrderedConfig, OrderedLane, Part, Rank, Ranked, Routed,
+    Slots,
 };
 use redrive_core::{Reason, Timestamp};
 
@@ -32,6 +33,7 @@ struct Record {
     hop: u32,
     epoch: Option<u64>,
     due: i64,
+    appended_at: i64,
 }
 
 fn at(millis: i64) -> Timestamp {
@@ -46,6 +48,11 @@ fn order(origin: i64) -> Identity {
     Identity { origin, redriven: 0 }
 }
 
+/// A record of the source topic that belongs to nobody.
+fn fresh(identity: Identity, appended_at: i64) -> Record {
+    Record { entity: None, identity, hop: 0, epoch: None, due: 0, appended_at }
+}
+
 fn item(offset: i64, record: Record) -> Item<Ranked<Record>> {
     let rank = record.entity.map(|entity| Rank {
         entity: id(entity),
@@ -58,7 +65,7 @@ fn item(offset: i64, record: Record) -> Item<Ranked<Record>> {
         due: at(record.due),
         is_dated: record.hop > 0,
         priority: 0,
-        appended_at: at(START),
+        appended_at: at(record.appended_at),
         fate: Fate::Run,
         bytes: 10,
         payload: Ranked { rank, payload: record },
@@ -78,6 +85,12 @@ struct Bench {
     markers: Vec<Marker>,
     /// The end of the state topic.
     state_end: i64,
+    /// What retention has deleted of each log: everything below.
+    deleted: Vec<i64>,
+    /// What people were told.
+    told: Vec<(Part, Event)>,
+    /// How often offsets cannot be read again.
+    unread: u32,
     is_source_open: bool,
 }
 
@@ -117,6 +130,9 @@ impl Bench {
             dead: Vec::new(),
             markers,
             state_end: end,
+            deleted: vec![0; parts.len()],
+            told: Vec::new(),
+            unread: 0,
             is_source_open: false,
         };
         bench.pass_time(0);
@@ -170,7 +186,8 @@ impl Bench {
                     };
                     let record = payload.payload;
                     let epoch = self.lane.epoch();
-                    let record = Record { hop: record.hop + 1, epoch, due, ..record };
+                    let appended_at = self.now;
+                    let record = Record { hop: record.hop + 1, epoch, due, appended_at, ..record };
                     let below = match to {
                         Some(to) => {
                             self.logs[to].push(record);
@@ -183,8 +200,13 @@ impl Bench {
                     };
                     self.lane.published(part, offset, below, now, &mut self.slots);
                 }
+                Action::Fetch { ticket, .. } if self.unread > 0 => {
+                    self.unread -= 1;
+                    self.lane.refetch_failed(part, ticket, now, &mut self.slots);
+                }
                 Action::Fetch { ticket, ranges } => {
-                    for offset in ranges.into_iter().flatten() {
+                    let deleted = self.deleted[part];
+                    for offset in ranges.into_iter().flatten().filter(|it| *it >= deleted) {
                         let record = self.logs[part][usize::try_from(offset).unwrap()];
                         self.lane.refetched(part, item(offset, record), now, &mut self.slots);
                     }
@@ -193,6 +215,7 @@ impl Bench {
                 Action::Pause => self.is_source_open = false,
                 Action::Resume => self.is_source_open = true,
                 Action::Store(block) => self.lane.stored(part, block.id, now, &mut self.slots),
+                Action::Tell(event) => self.told.push((part, event)),
                 _ => {}
             },
             OrderedAction::Commit { parts } => {
@@ -217,8 +240,7 @@ impl Bench {
     fn produce(&mut self, entities: impl IntoIterator<Item = u32>) {
         for entity in entities {
             let identity = order(i64::try_from(self.logs[0].len()).unwrap());
-            let entity = Some(entity);
-            self.logs[0].push(Record { entity, identity, hop: 0, epoch: None, due: 0 });
+            self.logs[0].push(Record { entity: Some(entity), ..fresh(identity, self.now) });
         }
         self.go_on();
     }
@@ -380,8 +402,9 @@ fn copies_that_a_deposed_owner_publishes_too_late_are_void() {
 #[test]
 fn epochs_go_on_where_offsets_were_lost() {
     let mut logs = two_tiers();
-    let record = Record { entity: Some(1), identity: order(0), hop: 1, epoch: Some(7), due: 0 };
-    logs[0].push(Record { hop: 0, epoch: None, ..record });
+    let source = Record { entity: Some(1), ..fresh(order(0), START) };
+    let record = Record { hop: 1, epoch: Some(7), ..source };
+    logs[0].push(source);
     logs[1].push(record);
     let bench = Bench::new(config(OnDeadLetter::Hold), logs);
     assert_eq!(bench.lane.epoch(), Some(8));
@@ -393,9 +416,7 @@ fn epochs_go_on_where_offsets_were_lost() {
 fn a_follower_does_not_overtake_a_head_that_was_running_when_its_owner_died() {
     let mut logs = two_tiers();
     for origin in 0..2 {
-        let entity = Some(1);
-        let identity = order(origin);
-        logs[0].push(Record { entity, identity, hop: 0, epoch: None, due: 0 });
+        logs[0].push(Record { entity: Some(1), ..fresh(order(origin), START) });
     }
     let follower = Record { hop: 1, epoch: Some(1), ..logs[0][1] };
     logs[1].push(follower);
@@ -439,23 +460,167 @@ fn a_blocked_entity_with_very_many_followers_stays_within_the_index_limit() {
 #[test]
 fn entities_with_nothing_pending_cost_nothing() {
     let mut bench = Bench::new(config(OnDeadLetter::Hold), two_tiers());
-    for start in (0..100_000).step_by(500) {
+    for start in (0..1_000_000).step_by(500) {
         bench.produce(start..start + 500);
-        while !bench.running.is_empty() {
-            bench.succeed();
-        }
+        // What was read is not needed any more.
+        let offsets: Vec<_> = bench.running.drain(..).map(|it| it.1).collect();
+        assert_eq!(offsets.len(), 500);
+        bench.lane.succeeded_all(0, offsets, at(bench.now), &mut bench.slots);
+        bench.go_on();
     }
     let census = bench.lane.census();
     assert_eq!((census.entities, census.pending, census.closed), (0, 0, 0));
     assert_eq!(bench.lane.held(), (0, 0));
 }
 
+/// A lane with room for few records, and topics that keep them for a minute. An entity's head waits for longer than that, and its
+/// followers are folded away.
+fn folded_followers() -> Bench {
+    let mut config = config(OnDeadLetter::Hold);
+    config.lane.index_limit = 8;
+    config.lane.retention = Some(Duration::from_mins(1));
+    let mut bench = Bench::new(config, two_tiers());
+    bench.produce([1]);
+    bench.fail(To(Some(1), START + 300_000));
+    bench.produce([1; 40]);
+    assert!(bench.lane.is_folded() && bench.running.is_empty());
+    bench
+}
+
+/// Lets time pass, while topics keep records for a minute.
+fn keep_for_a_minute(bench: &mut Bench, millis: i64) {
+    let until = bench.now + millis;
+    while bench.now < until {
+        let oldest = bench.now - 60_000;
+        for (log, deleted) in bench.logs.iter().zip(&mut bench.deleted).skip(1) {
+            let is_old = |it: &&Record| it.appended_at < oldest;
+            *deleted = i64::try_from(log.iter().take_while(is_old).count()).unwrap();
+        }
+        bench.pass_time(100);
+    }
+}
+
+/// Found in seeds 1481 and 12287: reading failed for a while, or the clock jumped, and that counted as time that reading took. There
+/// was peace for twenty times as long, and retention deleted what was folded away meanwhile.
+#[test]
+fn folded_records_are_appended_again_in_time_though_reading_fails_and_the_clock_jumps() {
+    let mut bench = folded_followers();
+    keep_for_a_minute(&mut bench, 25_000);
+    bench.unread = 8;
+    keep_for_a_minute(&mut bench, 10_000);
+    assert_eq!(bench.unread, 0);
+    // The clock goes on by four seconds while offsets are being read.
+    for _ in 0..10 {
+        keep_for_a_minute(&mut bench, 22_000);
+        bench.now += 4000;
+    }
+    bench.now = bench.now.max(START + 300_000);
+    for origin in 0..=40 {
+        while bench.running.is_empty() {
+            assert!(bench.now < START + 600_000, "{origin}: {:?}", bench.lane.census());
+            keep_for_a_minute(&mut bench, 100);
+        }
+        assert_eq!(bench.succeed(), origin);
+    }
+    assert_eq!(bench.told, []);
+}
+
+/// Found in seed 1481, too: nobody told of it.
+#[test]
+fn folded_records_that_retention_deleted_are_told_and_the_entity_goes_on() {
+    let mut bench = folded_followers();
+    // Nobody was there for long. All but the last three followers are gone.
+    bench.deleted[1] = 37;
+    bench.pass_time(301_000);
+    assert_eq!(bench.succeed(), 0);
+    let mut ran = Vec::new();
+    while bench.now < START + 400_000 {
+        bench.pass_time(1000);
+        while !bench.running.is_empty() {
+            ran.push(bench.succeed());
+        }
+    }
+    let lost = bench.told.iter().flat_map(|it| match it {
+        (1, Event::Lost(offsets)) => offsets.clone(),
+        other => panic!("{other:?}"),
+    });
+    let lost: BTreeSet<_> =
+        lost.map(|it| bench.logs[1][usize::try_from(it).unwrap()].identity.origin).collect();
+    assert_eq!(ran[ran.len() - 3..], [38, 39, 40]);
+    assert!(lost.iter().all(|it| !ran.contains(it)), "{lost:?} {ran:?}");
+    assert_eq!(lost.len() + ran.len(), 40);
+    assert_eq!(bench.lane.census().entities, 0);
+}
+
+#[test]
+fn followers_that_have_not_gone_yet_are_called_back_when_their_entity_is_opened() {
+    let mut config = config(OnDeadLetter::Hold);
+    config.lane.byte_budget = 0;
+    let mut bench = Bench::new(config, two_tiers());
+    bench.produce([1]);
+    bench.fail(To(Some(0), START + 1000));
+    bench.produce([1, 1]);
+    bench.pass_time(1000);
+    // They have to be read again to go to the dead-letter topic.
+    bench.unread = 1;
+    bench.fail(To(None, 0));
+    assert_eq!((bench.dead.len(), bench.unread), (1, 0));
+    bench.open(bench.markers[0]);
+    bench.pass_time(1000);
+    assert_eq!(bench.succeed(), 1);
+    assert_eq!((bench.running(), bench.dead.len()), (vec![2], 1));
+}
+
+/// Found in seed 13970: a marker whose acknowledgement is lost is written again. An operator may have deleted the first one.
+#[test]
+fn a_marker_that_was_written_again_after_its_deletion_counts() {
+    let mut bench = Bench::new(config(OnDeadLetter::Hold), two_tiers());
+    bench.produce([1, 1]);
+    let now = at(START);
+    let (part, offset, _) = bench.running.remove(0);
+    assert!(bench.lane.failed(part, offset, true, now, &mut bench.slots));
+    let next = Next::Publish(To(None, 0));
+    bench.lane.judged(part, offset, next, now, &mut bench.slots);
+    let mark = bench.lane.next_action();
+    let Some(OrderedAction::Mark { marker, .. }) = mark else {
+        panic!("{mark:?}");
+    };
+    // It is at 0 in the state topic, deleted at 1, and at 2.
+    bench.lane.mark_failed(marker, now);
+    bench.lane.marked(marker, Some(2), now, &mut bench.slots);
+    bench.lane.marker_deleted(marker, 1, 0, now, &mut bench.slots);
+    bench.go_on();
+    assert_eq!(bench.lane.head(id(1)), Some(order(0)));
+    assert_eq!((bench.running(), bench.dead.len()), (vec![], 2));
+    bench.lane.marker_deleted(marker, 3, 0, now, &mut bench.slots);
+    assert_eq!(bench.lane.head(id(1)), None);
+}
+
+#[test]
+fn an_operator_may_be_faster_than_the_acknowledgement_of_a_marker() {
+    for acknowledged in [Some(0), None] {
+        let mut bench = Bench::new(config(OnDeadLetter::Hold), two_tiers());
+        bench.produce([1, 1]);
+        let now = at(START);
+        let (part, offset, _) = bench.running.remove(0);
+        assert!(bench.lane.failed(part, offset, true, now, &mut bench.slots));
+        let next = Next::Publish(To(None, 0));
+        bench.lane.judged(part, offset, next, now, &mut bench.slots);
+        let Some(OrderedAction::Mark { marker, .. }) = bench.lane.next_action() else {
+            panic!("no marker");
+        };
+        bench.lane.marker_deleted(marker, 1, 0, now, &mut bench.slots);
+        bench.lane.marked(marker, acknowledged, now, &mut bench.slots);
+        bench.go_on();
+        assert_eq!((bench.running(), bench.dead.len()), (vec![1], 1));
+    }
+}
+
 #[test]
 fn records_without_an_entity_are_not_held_up() {
     let mut bench = Bench::new(config(OnDeadLetter::Hold), two_tiers());
     for origin in 0..2 {
-        let identity = order(origin);
-        bench.logs[0].push(Record { entity: None, identity, hop: 0, epoch: None, due: 0 });
+        bench.logs[0].push(fresh(order(origin), START));
     }
     bench.go_on();
     assert_eq!(bench.running(), [0, 1]);

@@ -232,8 +232,10 @@ fn member_runs(
     }
     for run in &mut runs {
         let turn = turns[run.turn].1;
+        // Transactions need no epochs.
+        let is_later = |it: &Turn| (it.epoch, it.from) > (turn.epoch, turn.from);
         let next = turns.iter().map(|it| it.1);
-        let next = next.filter(|it| it.partition == turn.partition && it.epoch > turn.epoch);
+        let next = next.filter(|it| it.partition == turn.partition && is_later(it));
         let deposed = next.map(|it| it.from).min().unwrap_or(i64::MAX).min(turn.until);
         run.is_deposed = run.start >= deposed || run.end.unwrap_or(run.start) > deposed;
     }

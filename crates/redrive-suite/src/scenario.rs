@@ -165,6 +165,15 @@ pub fn all() -> Vec<Scenario> {
         Scenario { kafka: NEW_PROTOCOL, ..by_entity("entities-848", Treatment::Rebalances) },
         Scenario { retry: BY_ENTITY_MIXED, ..by_entity("entities-kill", Treatment::Kills(3)) },
         Scenario { kafka: NEW_PROTOCOL, ..by_entity("entities-kill-848", Treatment::Kills(2)) },
+        Scenario {
+            kafka: EXACTLY_ONCE,
+            retry: BY_ENTITY_MIXED,
+            ..by_entity("entities-once", Treatment::Kills(2))
+        },
+        Scenario {
+            kafka: EXACTLY_ONCE_848,
+            ..by_entity("entities-once-848", Treatment::Rebalances)
+        },
         asleep("entities-asleep"),
         Scenario { kafka: NEW_PROTOCOL, ..asleep("entities-asleep-848") },
         Scenario { kafka: EXACTLY_ONCE, retry: TIERS, ..one("exactly-once", Treatment::Kills(3)) },

@@ -20,6 +20,8 @@ scenarios! {
     entities_848: "entities-848",
     entities_kill: "entities-kill",
     entities_kill_848: "entities-kill-848",
+    entities_once: "entities-once",
+    entities_once_848: "entities-once-848",
     entities_asleep: "entities-asleep",
     entities_asleep_848: "entities-asleep-848",
     exactly_once: "exactly-once",

@@ -384,7 +384,7 @@ impl Consumer {
             if self.role.needs_handler(flow) && !self.handlers.contains_key(&**topic) {
                 return Err(RunError::NoHandler(topic.to_string()));
             }
-            if let Some(problem) = order::problem(flow, group, self.config.exactly_once) {
+            if let Some(problem) = order::problem(flow, group) {
                 return Err(RunError::Unsupported(problem));
             }
         }

@@ -14,7 +14,7 @@ use crate::role::group_of;
 pub(crate) const COMMIT_AGAIN: Duration = Duration::from_mins(10);
 
 /// Why the order cannot be kept in a flow, if that is so. A config that was read from a file has none of these.
-pub(crate) fn problem(flow: &FlowConfig, group: &str, exactly_once: bool) -> Option<String> {
+pub(crate) fn problem(flow: &FlowConfig, group: &str) -> Option<String> {
     if flow.ordering != Ordering::Key {
         return None;
     }
@@ -39,12 +39,6 @@ pub(crate) fn problem(flow: &FlowConfig, group: &str, exactly_once: bool) -> Opt
                 stop.topic
             ));
         }
-    }
-    if exactly_once {
-        return told(
-            "`exactly_once: true` cannot be had together with it in this version; choose one of them"
-                .to_owned(),
-        );
     }
     None
 }
@@ -106,7 +100,7 @@ mod tests {
 
     #[test]
     fn what_breaks_the_order_is_refused_by_name() {
-        let refused = |flow: &FlowConfig| problem(flow, "g", false).unwrap();
+        let refused = |flow: &FlowConfig| problem(flow, "g").unwrap();
         let wait = || Tier::endless("orders.wait");
         let relayed =
             Strategy::DelayThenRetry { delays: vec![wait()], retry: "orders.retry".into() };
@@ -115,13 +109,12 @@ mod tests {
         let apart = FlowConfig { tier_groups: vec![None, Some("other".to_owned())], ..tiers() };
         let told = refused(&apart);
         assert!(told.contains("orders.2 is read by the group other"), "{told}");
-        assert!(problem(&tiers(), "g", true).unwrap().contains("`exactly_once: true`"));
         let same = FlowConfig { retry_group: Some("g".to_owned()), ..tiers() };
         for fine in [tiers(), same, flow(Strategy::None), flow(Strategy::Single(wait()))] {
-            assert_eq!(problem(&fine, "g", false), None);
+            assert_eq!(problem(&fine, "g"), None);
         }
         let plain = FlowConfig { ordering: Ordering::None, ..apart };
-        assert_eq!(problem(&plain, "g", true), None);
+        assert_eq!(problem(&plain, "g"), None);
     }
 
     #[test]

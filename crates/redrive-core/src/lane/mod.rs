@@ -885,6 +885,7 @@ impl<P: Clone, H: Clone> Lane<P, H> {
     }
 
     /// Finds a place for a record that is to be run.
+    #[inline]
     fn admit(&mut self, item: Item<P>, now: Timestamp, slots: &mut Slots) {
         match (item.fate, self.config.kind) {
             (Fate::Settle, _) => {

@@ -133,7 +133,7 @@ fn single(trial: &Trial) -> FlowConfig {
 }
 
 fn config(trial: &Trial, flow: FlowConfig) -> Config {
-    trial.plain_config(flow)
+    trial.config(flow)
 }
 
 async fn start(trial: &Trial, flow: FlowConfig, story: &Story) -> Result<Member> {
@@ -180,7 +180,9 @@ fn values(found: &[Found]) -> Vec<String> {
 async fn those_behind_a_record_that_is_retried_wait_for_it_and_others_do_not() -> Result<()> {
     let trial = Trial::new("order-head", 1).await?;
     let story = Story::default();
-    let member = start(&trial, single(&trial), &story).await?;
+    // Transactions need no epochs.
+    let config = trial.plain_config(single(&trial));
+    let member = trial.start_with(config, story.handler()).await?;
     let events =
         [event("a", 1, "2"), fine("a", 2), fine("b", 1), fine("a", 3), fine("b", 2), fine("a", 4)];
     trial.broker.send(&trial.topic, &events)?;
@@ -234,9 +236,22 @@ async fn order_is_kept_across_tiers() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn those_behind_a_dead_letter_follow_it_until_an_operator_opens_the_entity() -> Result<()> {
-    let trial = Trial::new("order-hold", 1).await?;
+    held("order-hold", false).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entity_is_closed_in_the_transaction_of_its_dead_letter() -> Result<()> {
+    held("order-hold-once", true).await
+}
+
+async fn held(name: &str, exactly_once: bool) -> Result<()> {
+    let trial = Trial::new(name, 1).await?;
     let story = Story::default();
-    let member = start(&trial, single(&trial), &story).await?;
+    let start = async || {
+        let config = Config { exactly_once, ..trial.plain_config(single(&trial)) };
+        trial.start_with(config, story.handler()).await
+    };
+    let member = start().await?;
     let events = [fine("b", 1), event("a", 1, "x"), fine("a", 2), fine("b", 2), fine("a", 3)];
     trial.broker.send(&trial.topic, &events)?;
     let letters = trial.letters(3).await?;
@@ -262,7 +277,7 @@ async fn those_behind_a_dead_letter_follow_it_until_an_operator_opens_the_entity
     trial.broker.send(&trial.topic, &[fine("a", 4)])?;
     trial.letters(4).await?;
     member.stop().await?;
-    let member = start(&trial, single(&trial), &story).await?;
+    let member = start().await?;
     trial.broker.send(&trial.topic, &[fine("a", 5), fine("b", 3)])?;
     let letters = trial.letters(5).await?;
     assert_eq!(letters[4].header("redrive-follows"), Some(&*head));
@@ -407,14 +422,15 @@ async fn a_consumer_that_is_stopped_in_the_middle_goes_on_in_order() -> Result<(
 }
 
 /// Three members that come and go, while events are produced.
-async fn rebalanced(name: &str, kafka: &[(&str, &str)]) -> Result<()> {
+async fn rebalanced(name: &str, kafka: &[(&str, &str)], exactly_once: bool) -> Result<()> {
     const ENTITIES: u32 = 60;
     const STEPS: u32 = 25;
     const PARTITIONS: i32 = 6;
     let trial = Trial::new(name, PARTITIONS).await?;
     let story = Story::default();
     let start = async || {
-        let config = config(&trial, ordered(tiers(&trial)));
+        let config = trial.plain_config(ordered(tiers(&trial)));
+        let config = Config { exactly_once, ..config };
         let config = kafka.iter().fold(config, |it, (key, value)| it.with_kafka(*key, *value));
         trial.start_with(config, story.handler()).await
     };
@@ -457,17 +473,22 @@ async fn rebalanced(name: &str, kafka: &[(&str, &str)]) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn members_come_and_go_and_the_order_is_kept() -> Result<()> {
-    rebalanced("order-cooperative", &[]).await
+    rebalanced("order-cooperative", &[], false).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_order_is_kept_where_all_partitions_are_taken_away_at_each_change() -> Result<()> {
-    rebalanced("order-eager", &[("partition.assignment.strategy", "range")]).await
+    rebalanced("order-eager", &[("partition.assignment.strategy", "range")], false).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_order_is_kept_in_groups_of_the_newer_protocol() -> Result<()> {
-    rebalanced("order-848", &[("group.protocol", "consumer")]).await
+    rebalanced("order-848", &[("group.protocol", "consumer")], false).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_order_is_kept_in_transactions() -> Result<()> {
+    rebalanced("order-once", &[], true).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -560,6 +581,151 @@ async fn orders_are_placed_paid_reserved_and_shipped_in_this_order() -> Result<(
     let tries = [1, 2].into_iter().chain([3; 11]).collect::<Vec<_>>();
     assert_eq!(story.run("order-13"), tries, "the first one and ten more");
     assert_eq!(markers(&trial)?.len(), 2);
+    trial.settled(&[&trial.topic, &trial.retry()]).await?;
+    member.stop().await?;
+    Ok(())
+}
+
+/// A dead letter as an operator sends it back: to the first retry topic, due now, and once more redriven than before.
+fn sent_back(letter: &Found, now: i64) -> Sent {
+    const LEFT_OUT: [&str; 6] = [
+        "redrive-reason",
+        "redrive-follows",
+        "redrive-due",
+        "redrive-hop",
+        "redrive-redriven",
+        "redrive-epoch",
+    ];
+    let is_kept = |name: &[u8]| LEFT_OUT.iter().all(|it| it.as_bytes() != name);
+    let headers = letter.headers.iter().filter(|it| is_kept(&it.0)).cloned().collect();
+    let (key, value) = (letter.key.clone(), letter.value.clone());
+    let redriven =
+        letter.header("redrive-redriven").and_then(|it| it.parse().ok()).unwrap_or(0) + 1;
+    let sent = Sent { partition: letter.partition, key, value, headers, ..Sent::default() };
+    sent.with_header("redrive-due", Some(now.to_string().as_bytes()))
+        .with_header("redrive-hop", Some(b"1"))
+        .with_header("redrive-redriven", Some(redriven.to_string().as_bytes()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entity_that_is_sent_back_runs_from_its_head_on_and_before_what_came_since() -> Result<()>
+{
+    let trial = Trial::new("order-back", 1).await?;
+    let story = Story::default();
+    let member = start(&trial, single(&trial), &story).await?;
+    // Its attempts are spent after four runs, and the next one succeeds.
+    trial.broker.send(&trial.topic, &[event("a", 1, "4"), fine("a", 2), fine("a", 3)])?;
+    let letters = trial.letters(3).await?;
+    assert_eq!(letters[0].header("redrive-reason"), Some("attempts"));
+    let now = redrive_suite::ledger::now();
+    let mut back: Vec<_> = letters.iter().map(|it| sent_back(it, now)).collect();
+    // That an attempt more was made is what an operator's patience stands for.
+    for header in back.iter_mut().take(1).flat_map(|it| &mut it.headers) {
+        if header.0 == b"redrive-overall-attempts" {
+            header.1 = Some(b"4".to_vec());
+        }
+    }
+    trial.broker.send(&trial.retry(), &back[..1])?;
+    // It is closed until all are back, and what comes meanwhile waits.
+    trial.broker.send(&trial.topic, &[fine("a", 4), fine("b", 1)])?;
+    story.reaches("b", &[1]).await?;
+    assert_eq!(story.done("a"), [0; 0]);
+    trial.broker.send(&trial.retry(), &back[1..])?;
+    assert_eq!(open_all(&trial).await?, ["a"]);
+    until("all of it is done", || story.done("a").len() == 4).await?;
+    assert_eq!(story.done("a"), [1, 2, 3, 4]);
+    trial.settled(&[&trial.topic, &trial.retry()]).await?;
+    assert_eq!(trial.broker.read(&trial.dead_letters())?.len(), 3);
+    member.stop().await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_that_nobody_knows_the_origin_of_is_not_taken_for_another_one() -> Result<()> {
+    let trial = Trial::new("order-foreign", 1).await?;
+    trial.broker.make_topics(&[(&trial.retry(), 1)], &[]).await?;
+    // It has the offset of the one in the source, and the same entity. Both fail once.
+    let foreign = Sent { key: Some(b"a".to_vec()), ..Sent::value("/7/1") };
+    trial.broker.send(&trial.retry(), &[foreign])?;
+    trial.broker.send(&trial.topic, &[event("a", 1, "1"), fine("a", 2)])?;
+    let story = Story::default();
+    let member = start(&trial, single(&trial), &story).await?;
+    story.reaches("a", &[1, 2]).await?;
+    until("the other one is done", || story.done("") == [7]).await?;
+    trial.settled(&[&trial.topic, &trial.retry()]).await?;
+    let copies = trial.broker.read(&trial.retry())?;
+    let origin = |value: &str| {
+        let copy = copies.iter().rfind(|it| it.value.as_deref() == Some(value.as_bytes()));
+        copy.and_then(|it| it.header("redrive-origin-topic")).map(str::to_owned)
+    };
+    assert_eq!(origin("/7/1"), Some(trial.retry()));
+    assert_eq!(origin("a/1/1"), Some(trial.topic.clone()));
+    member.stop().await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_head_is_held_while_nobody_takes_that_its_entity_is_closed() -> Result<()> {
+    let trial = Trial::new("order-mark", 1).await?;
+    let story = Story::default();
+    // Where it is part of a transaction, that is aborted.
+    let config = trial.plain_config(single(&trial));
+    let member = trial.start_with(config, story.handler()).await?;
+    trial.broker.send(&trial.topic, &[fine("b", 1)])?;
+    story.reaches("b", &[1]).await?;
+    trial.broker.delete_topic(&state_topic(&trial)).await?;
+    trial.broker.send(&trial.topic, &[event("a", 1, "x"), fine("a", 2), fine("b", 2)])?;
+    member.told("it is tried again", |it| matches!(it, Event::MarkFailed { .. })).await?;
+    story.reaches("b", &[1, 2]).await?;
+    assert!(trial.broker.read(&trial.dead_letters())?.is_empty());
+    trial
+        .broker
+        .make_topics(&[(&state_topic(&trial), 1)], &[("cleanup.policy", "compact")])
+        .await?;
+    assert_eq!(values(&trial.letters(2).await?), ["a/1/x", "a/2/0"]);
+    assert_eq!(markers(&trial)?.len(), 1);
+    assert_eq!(story.run("a"), [1]);
+    member.stop().await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn those_behind_a_record_that_is_gone_from_its_retry_topic_go_on() -> Result<()> {
+    let trial = Trial::new("order-lost", 1).await?;
+    let story = Story::default();
+    let policy = Policy::default().with_delayed(Delayed::attempts(3).with_backoff(fixed(6_000)));
+    let strategy = Strategy::Single(Tier::endless(trial.retry()));
+    let flow = ordered(trial.flow().with_strategy(strategy).with_default(policy));
+    // Nothing is kept, so that it has to be read again.
+    let member = start(&trial, flow.with_payload_budget(1), &story).await?;
+    trial.broker.send(&trial.topic, &[event("a", 1, "1"), fine("a", 2), fine("a", 3)])?;
+    trial.records(&trial.retry(), 3).await?;
+    trial.broker.delete_records(&trial.retry(), 0, 1).await?;
+    let is_lost = |it: &Event| matches!(it, Event::Lost { topic, .. } if **topic == trial.retry());
+    member.told("it is lost", is_lost).await?;
+    until("those behind it are done", || story.done("a").len() == 2).await?;
+    assert_eq!(story.done("a"), [2, 3]);
+    trial.settled(&[&trial.topic, &trial.retry()]).await?;
+    member.stop().await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_that_was_made_anew_is_begun_again_with_its_retry_topics() -> Result<()> {
+    let trial = Trial::new("order-anew", 1).await?;
+    let story = Story::default();
+    let member = start(&trial, single(&trial), &story).await?;
+    let events: Vec<_> = (1..=5).map(|it| fine("a", it)).collect();
+    trial.broker.send(&trial.topic, &events)?;
+    story.reaches("a", &[1, 2, 3, 4, 5]).await?;
+    trial.settled(&[&trial.topic]).await?;
+    member.stop().await?;
+    trial.broker.delete_topic(&trial.topic).await?;
+    until("it is gone", || !trial.broker.topics().unwrap().contains(&trial.topic)).await?;
+    trial.broker.make_topics(&[(&trial.topic, 1)], &[]).await?;
+    trial.broker.send(&trial.topic, &[event("a", 6, "1"), fine("a", 7)])?;
+    let member = start(&trial, single(&trial), &story).await?;
+    story.reaches("a", &[1, 2, 3, 4, 5, 6, 7]).await?;
     trial.settled(&[&trial.topic, &trial.retry()]).await?;
     member.stop().await?;
     Ok(())

@@ -520,7 +520,7 @@ impl<'a> Builder<'a> {
     /// With order per entity a lane is owned whole.
     fn check_ordering(&mut self, at: &At<RawFlow>) {
         let raw = &at.value;
-        let Some(ordering) = raw.ordering.as_ref().filter(|it| it.value == Ordering::Key) else {
+        if raw.ordering.as_ref().is_none_or(|it| it.value != Ordering::Key) {
             // Where that cannot be read, nobody knows.
             if self.out.has_error_at(&at.place.below("ordering").path) {
                 return;
@@ -535,12 +535,6 @@ impl<'a> Builder<'a> {
                 self.out.error(place, message, "add `ordering: key` to the flow, or take it out");
             }
             return;
-        };
-        if self.raw.exactly_once.as_ref().is_some_and(|it| it.value) {
-            let message =
-                "`ordering: key` and `exactly_once: true` cannot be had together in this version";
-            let hint = "choose one of them: without `exactly_once`, a record that was published twice still runs in its order";
-            self.out.error(&ordering.place, message, hint);
         }
         let Some(retry) = &raw.retry else {
             return;

@@ -32,6 +32,8 @@ pub(super) struct Whole {
     pub(super) machine: Box<OwnWhole>,
     /// Their lanes, the source's first.
     pub(super) parts: Vec<u64>,
+    /// A marker that is to be written in the transaction of the dead letter that comes next.
+    pub(super) mark: Option<Arc<Outgoing>>,
     /// What was told of its entities so far.
     pub(super) told: Told,
 }

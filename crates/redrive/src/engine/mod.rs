@@ -272,9 +272,12 @@ impl Engine {
                 }
             }
             Letter::Close { group, ticket, lanes } => {
-                for (lane, sent) in lanes {
+                let (parts, plain): (Vec<_>, Vec<_>) =
+                    lanes.into_iter().partition(|it| self.is_part(it.0));
+                for (lane, sent) in plain {
                     self.close(group, ticket, lane, &sent, now);
                 }
+                self.close_wholes(group, ticket, parts, now);
             }
             Letter::Committed { lane, ticket, result } => {
                 if self.lanes.get(&lane).is_some_and(|it| it.ticket == ticket) {
@@ -387,7 +390,10 @@ impl Engine {
 
     /// Lets a lane start its share of what can be started: slots that are free belong to all lanes with something ready.
     fn grant(&mut self, lane: u64) {
-        let lane = self.lanes.get(&lane).map_or(lane, |it| it.machine.home(lane));
+        let lane = match self.lanes.get(&lane) {
+            Some(held) if !self.wholes.is_empty() => held.machine.home(lane),
+            _ => lane,
+        };
         let others = self.wanting.len() - usize::from(self.wanting.contains(&lane));
         let starts = if others == 0 {
             usize::MAX
@@ -548,7 +554,6 @@ impl Engine {
             }
         }
         self.feed(lane, |machine, slots| {
-            // Ordered lanes have no transactions.
             if let Driver::Plain(lane) = machine {
                 lane.close_transaction(sent, now, slots);
             }
@@ -913,7 +918,9 @@ impl Engine {
                 }
                 let outgoing = judge.hop(role, &payload, hop);
                 if let Some(link) = self.tools.groups.get(group).filter(|it| it.transactions) {
-                    let hop = transaction::Hop { lane, offset, record: payload, outgoing };
+                    let whole = self.wholes.get_mut(&held.machine.home(lane));
+                    let mark = whole.and_then(|it| it.mark.take());
+                    let hop = transaction::Hop { lane, offset, record: payload, outgoing, mark };
                     return link.commits.hop(hop);
                 }
                 let receipt = Arc::clone(&self.inbox);

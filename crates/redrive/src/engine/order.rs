@@ -63,7 +63,8 @@ impl Engine {
             self.lanes.insert(*lane, held);
         }
         let parts = parts.into_iter().map(|it| it.0).collect();
-        self.wholes.insert(home, Whole { machine, parts, told: Told::default() });
+        let whole = Whole { machine, parts, mark: None, told: Told::default() };
+        self.wholes.insert(home, whole);
         if self.is_halted {
             self.feed(home, |machine, slots| machine.halt(now, slots));
         }
@@ -99,7 +100,7 @@ impl Engine {
                 }
             }
         }
-        self.tell_opened(home);
+        self.tell_closed_and_opened(home);
         self.note_wakeup(home, now);
     }
 
@@ -155,13 +156,55 @@ impl Engine {
         let (Some(whole), Some(held)) = (self.wholes.get(&home), self.lanes.get_mut(&home)) else {
             return;
         };
-        held.ticket = commit::ticket();
+        if !std::mem::take(&mut held.is_closing) {
+            held.ticket = commit::ticket();
+        }
         let ticket = held.ticket;
         if let Some(link) = self.tools.groups.get(held.group) {
             let requests = whole.parts.iter().zip(parts).map(|(lane, (offset, metadata))| {
                 commit::Request { lane: *lane, ticket, offset, metadata }
             });
             link.commits.request(requests);
+        }
+    }
+
+    pub(super) fn is_part(&self, lane: u64) -> bool {
+        self.lanes.get(&lane).is_some_and(|it| matches!(it.machine, Machine::Part { .. }))
+    }
+
+    /// Ordered lanes commit what is in a transaction, with the transaction.
+    pub(super) fn close_wholes(
+        &mut self,
+        group: usize,
+        ticket: u64,
+        lanes: Vec<(u64, Vec<i64>)>,
+        now: Timestamp,
+    ) {
+        let mut wholes: BTreeMap<u64, BTreeMap<Part, Vec<i64>>> = BTreeMap::new();
+        for (lane, sent) in lanes {
+            let Some(held) = self.lanes.get_mut(&lane) else {
+                continue;
+            };
+            for offset in &sent {
+                if held.troubles.make_good(*offset, &self.state) {
+                    self.tools.events.tell(&Event::Recovered);
+                }
+            }
+            if let Machine::Part { whole, part } = held.machine {
+                wholes.entry(whole).or_default().insert(part, sent);
+            }
+        }
+        for (home, sent) in wholes {
+            let whole = self.wholes.get_mut(&home).filter(|it| it.machine.is_open());
+            let (Some(whole), Some(held)) = (whole, self.lanes.get_mut(&home)) else {
+                if let Some(link) = self.tools.groups.get(group) {
+                    link.commits.refuse(ticket);
+                }
+                continue;
+            };
+            (held.ticket, held.is_closing) = (ticket, true);
+            whole.machine.close_transaction(&sent, now, &mut self.slots);
+            self.touched.insert(home);
         }
     }
 
@@ -191,14 +234,14 @@ impl Engine {
             Some(Hop::DeadLetter(reason)) => note.reason = Some(reason.as_str().to_owned()),
             _ => {}
         }
-        self.tools.state_topic.mark(
-            &self.tools.publisher,
-            (&topic, partition),
-            marker,
-            Some(&note),
-            home,
-            &self.inbox,
-        );
+        let (at, state_topic) = ((&*topic, partition), &self.tools.state_topic);
+        let group = self.lanes.get(&home).and_then(|it| self.tools.groups.get(it.group));
+        if group.is_some_and(|it| it.transactions) {
+            whole.mark = Some(state_topic.marker(at, marker, Some(&note)));
+        } else {
+            let publisher = &self.tools.publisher;
+            state_topic.mark(publisher, at, marker, Some(&note), home, &self.inbox);
+        }
         let head = Spot { topic, partition, offset: marker.head.origin };
         whole.told.marking.insert(marker, (head, note));
     }
@@ -247,12 +290,6 @@ impl Engine {
             whole.machine.unmarked(marker, now, &mut self.slots);
             return;
         }
-        if let Some((head, note)) = whole.told.marking.remove(&marker) {
-            let name = note.shown();
-            whole.told.name(marker.entity, name.clone());
-            let reason = note.reason.unwrap_or_default();
-            self.tools.events.tell(&Event::EntityClosed { entity: name, head, reason });
-        }
         whole.machine.marked(marker, offset, now, &mut self.slots);
     }
 
@@ -289,12 +326,23 @@ impl Engine {
         }
     }
 
-    /// Tells of entities that are open again.
-    fn tell_opened(&mut self, home: u64) {
-        let Some(whole) = self.wholes.get_mut(&home).filter(|it| !it.told.opening.is_empty())
-        else {
+    /// Tells of entities that are closed now, and of those that are open again.
+    fn tell_closed_and_opened(&mut self, home: u64) {
+        let is_any = |it: &&mut Whole| !(it.told.opening.is_empty() && it.told.marking.is_empty());
+        let Some(whole) = self.wholes.get_mut(&home).filter(is_any) else {
             return;
         };
+        let machine = &whole.machine;
+        let is_closed = |it: &Marker, _: &mut (Spot, Note)| {
+            machine.head(it.entity).is_some_and(|head| head <= it.head)
+        };
+        let closed: Vec<_> = whole.told.marking.extract_if(.., is_closed).collect();
+        for (marker, (head, note)) in closed {
+            let name = note.shown();
+            whole.told.name(marker.entity, name.clone());
+            let reason = note.reason.unwrap_or_default();
+            self.tools.events.tell(&Event::EntityClosed { entity: name, head, reason });
+        }
         let machine = &whole.machine;
         let open = whole.told.opening.extract_if(.., |it| machine.head(*it).is_none());
         let open: Vec<_> = open.collect();

@@ -183,6 +183,10 @@ impl ConsumerContext for Told {}
 impl ClientContext for Told {
     fn error(&self, error: KafkaError, reason: &str) {
         use RDKafkaErrorCode as Code;
+        // That a log was read to its end is told to whoever reads it.
+        if error.rdkafka_error_code() == Some(Code::PartitionEOF) {
+            return;
+        }
         if matches!(error.rdkafka_error_code(), Some(Code::Authentication | Code::SSL)) {
             _ = self.refused.set(reason.to_owned());
         }

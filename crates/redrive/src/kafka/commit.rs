@@ -69,6 +69,8 @@ pub(super) struct Owned {
     pub(super) topic: Arc<str>,
     pub(super) partition: i32,
     pub(super) inbox: Arc<Inbox>,
+    /// The lanes that are committed together with it, itself among them. None where it stands alone.
+    pub(super) parts: Arc<[u64]>,
 }
 
 impl Commits {
@@ -78,7 +80,17 @@ impl Commits {
 
     /// From now on commits for this lane are made.
     pub(crate) fn own(&self, lane: u64, topic: Arc<str>, partition: i32, inbox: Arc<Inbox>) {
-        self.lock().owned.insert(lane, Owned { topic, partition, inbox });
+        let parts = Arc::default();
+        self.lock().owned.insert(lane, Owned { topic, partition, inbox, parts });
+    }
+
+    /// From now on commits for these lanes are made, together.
+    pub(super) fn own_together(&self, lanes: Vec<(u64, Arc<str>, i32, Arc<Inbox>)>) {
+        let parts: Arc<[u64]> = lanes.iter().map(|it| it.0).collect();
+        let owned = lanes.into_iter().map(|(lane, topic, partition, inbox)| {
+            (lane, Owned { topic, partition, inbox, parts: Arc::clone(&parts) })
+        });
+        self.lock().owned.extend(owned);
     }
 
     /// From now on none are. One that is under way is waited for.

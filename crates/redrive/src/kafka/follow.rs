@@ -11,7 +11,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use rdkafka::Message as _;
 use rdkafka::consumer::{BaseConsumer, Consumer};
-use rdkafka::error::{KafkaError, KafkaResult};
+use rdkafka::error::KafkaResult;
 use rdkafka::message::BorrowedMessage;
 use rdkafka::types::RDKafkaErrorCode;
 
@@ -66,7 +66,7 @@ impl Follower {
     ) -> KafkaResult<(Arc<Self>, std::io::Result<thread::JoinHandle<()>>)> {
         let mut config = properties.reader(group);
         // Hardly anything ever comes.
-        config.set("fetch.wait.max.ms", "500");
+        config.set("fetch.wait.max.ms", "500").set("enable.partition.eof", "false");
         let consumer: BaseConsumer<Told> = config.create_with_context(told)?;
         let follower = Arc::<Self>::default();
         let reading = Reading {
@@ -154,7 +154,7 @@ impl Reading {
             self.position = Some(from);
         }
         match self.consumer.poll(WAIT) {
-            None | Some(Err(KafkaError::PartitionEOF(_))) => Ok(()),
+            None => Ok(()),
             Some(Ok(message)) => {
                 let next = message.offset() + 1;
                 self.tell(&message);

@@ -9,7 +9,7 @@ use redrive_core::Timestamp;
 use redrive_core::lane::{EntityId, Identity, Marker};
 use serde_json::{Value, json};
 
-use super::publish::{At, Publisher, Receipt, Unpublished};
+use super::publish::{At, Outgoing, Publisher, Receipt, Unpublished};
 use super::state::StateTopic;
 use crate::engine::envelope::base64;
 use crate::engine::inbox::{Inbox, Letter};
@@ -146,6 +146,17 @@ impl StateTopic {
         self.write_marker(publisher, at, marker, note, receipt, lane);
     }
 
+    /// The record that writes a marker or deletes it.
+    pub(crate) fn marker(
+        &self,
+        at: (&str, i32),
+        marker: Marker,
+        note: Option<&Note>,
+    ) -> Arc<Outgoing> {
+        let value = note.map(|it| it.write(at, marker.head));
+        self.outgoing(write_key(at, marker), value, Some(PARTITION))
+    }
+
     /// The same for whoever wants to know.
     pub(crate) fn write_marker(
         &self,
@@ -156,8 +167,7 @@ impl StateTopic {
         receipt: Arc<dyn Receipt>,
         lane: u64,
     ) {
-        let value = note.map(|it| it.write(at, marker.head));
-        let outgoing = self.outgoing(write_key(at, marker), value, Some(PARTITION));
+        let outgoing = self.marker(at, marker, note);
         if let Err(code) = publisher.publish(None, outgoing, Arc::clone(&receipt), (lane, 0)) {
             receipt.published((lane, 0), Err(Unpublished::Refused(code)));
         }

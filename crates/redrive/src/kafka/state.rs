@@ -59,8 +59,7 @@ impl StateTopic {
     /// What it says of these partitions. A topic that is not there says nothing.
     pub(crate) fn read(&self, partitions: &[(&str, i32)]) -> KafkaResult<Said> {
         let mut said = Said::default();
-        let is_meant =
-            |topic: &str, partition| partitions.iter().any(|it| *it == (topic, partition));
+        let is_meant = |topic: &str, partition| partitions.contains(&(topic, partition));
         said.read_to = self.scan(|key, value, offset| {
             if let Some((topic, partition, id)) = read_key(key)
                 && is_meant(topic, partition)

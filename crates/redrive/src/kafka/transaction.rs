@@ -40,6 +40,8 @@ pub(crate) struct Hop {
     pub(crate) offset: i64,
     pub(crate) record: Record,
     pub(crate) outgoing: Arc<Outgoing>,
+    /// What is written to the state topic together with it.
+    pub(crate) mark: Option<Arc<Outgoing>>,
 }
 
 /// A lane and an offset of it.
@@ -74,8 +76,13 @@ struct Open {
     publisher: Publisher,
     deliveries: Arc<Deliveries>,
     sent: Vec<Ticket>,
+    /// How many records of the state topic are in it.
+    marks: usize,
     since: Instant,
 }
+
+/// Nobody's: what is in a transaction beside its hops.
+const MARK: Ticket = (0, 0);
 
 /// How a transaction ended.
 enum End {
@@ -181,8 +188,16 @@ impl Transactor {
                 return self.back_off(memory, &error);
             }
         };
-        for Hop { lane, offset, record, outgoing } in hops {
+        for Hop { lane, offset, record, outgoing, mark } in hops {
             let receipt = Arc::clone(&open.deliveries) as Arc<dyn Receipt>;
+            if let Some(mark) = mark {
+                open.marks += 1;
+                let receipt = Arc::clone(&receipt);
+                if let Err(code) = open.publisher.publish(None, mark, receipt, MARK) {
+                    // Without it nothing of this is to be.
+                    open.deliveries.published(MARK, Err(Unpublished::Refused(code)));
+                }
+            }
             match open.publisher.publish(Some(record), outgoing, receipt, (lane, offset)) {
                 Ok(()) => open.sent.push((lane, offset)),
                 Err(code) => tell((lane, offset), code),
@@ -201,7 +216,7 @@ impl Transactor {
                 };
                 publisher.producer().begin_transaction()?;
                 let (deliveries, sent) = (Arc::default(), Vec::new());
-                Open { publisher, deliveries, sent, since: Instant::now() }
+                Open { publisher, deliveries, sent, marks: 0, since: Instant::now() }
             }
         };
         Ok(memory.open.insert(open))
@@ -224,10 +239,11 @@ impl Transactor {
 
     /// Ends the transaction that is open.
     fn close(&self, memory: &mut Memory) {
-        let Some(Open { publisher, deliveries, sent, .. }) = memory.open.take() else {
+        let Some(Open { publisher, deliveries, sent, marks, .. }) = memory.open.take() else {
             return;
         };
-        let told = deliveries.wait(sent.len());
+        let count = sent.len() + marks;
+        let told = deliveries.wait(count);
         let mut lanes: BTreeMap<u64, Vec<i64>> = BTreeMap::new();
         for (lane, offset) in &sent {
             lanes.entry(*lane).or_default().push(*offset);
@@ -236,12 +252,12 @@ impl Transactor {
             Err(Unpublished::Refused(code)) => Some(code),
             _ => None,
         });
-        let owned = self.own(&lanes);
-        let (Some(owned), None, true) = (&owned, refused, told.len() >= sent.len()) else {
+        let owned = self.own(&mut lanes);
+        let (Some(owned), None, true) = (&owned, refused, told.len() >= count) else {
             self.abort(memory, publisher);
             self.give_back(&sent, &told);
             let code =
-                refused.or((told.len() < sent.len()).then_some(RDKafkaErrorCode::MessageTimedOut));
+                refused.or((told.len() < count).then_some(RDKafkaErrorCode::MessageTimedOut));
             if let Some(code) = code {
                 self.back_off(memory, &KafkaError::MessageProduction(code));
             }
@@ -275,10 +291,13 @@ impl Transactor {
                 }
             }
         };
-        let longest = requests.iter().flatten().map(|it| it.1.metadata.len()).max();
-        for (lane, owned) in owned {
+        let length = |lane: &u64| {
             let request = requests.iter().flatten().find(|it| it.1.lane == *lane);
-            let is_longest = request.map(|it| it.1.metadata.len()) == longest;
+            request.map(|it| it.1.metadata.len())
+        };
+        let longest = owned.keys().filter_map(length).max();
+        for (lane, owned) in owned {
+            let is_longest = owned.parts.iter().chain([lane]).any(|it| length(it) == longest);
             let result = result.as_ref().copied().map_err(|error| {
                 match error.as_ref().map(commit::refusal) {
                     Some(Refusal::TooLong) if is_longest => Refusal::TooLong,
@@ -295,11 +314,17 @@ impl Transactor {
         self.release();
     }
 
-    /// The lanes of a transaction, if all are still ours. They stay so until they are released.
-    fn own(&self, lanes: &BTreeMap<u64, Vec<i64>>) -> Option<BTreeMap<u64, Owned>> {
+    /// The lanes of a transaction, with those that are committed together with them, if all are still ours. They stay so until
+    /// they are released.
+    fn own(&self, lanes: &mut BTreeMap<u64, Vec<i64>>) -> Option<BTreeMap<u64, Owned>> {
         let mut state = self.commits.lock();
         state.is_committing = true;
         state.refused = None;
+        let others = lanes.keys().filter_map(|it| state.owned.get(it)).map(|it| &it.parts);
+        let others: Vec<_> = others.flat_map(|it| it.iter().copied()).collect();
+        for lane in others {
+            lanes.entry(lane).or_default();
+        }
         lanes.keys().map(|it| Some((*it, state.owned.get(it)?.clone()))).collect()
     }
 

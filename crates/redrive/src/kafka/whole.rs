@@ -215,11 +215,11 @@ impl Member {
             }
         };
         let mut opened = Vec::new();
-        let mut lanes = Vec::new();
+        let (mut lanes, mut owned) = (Vec::new(), Vec::new());
         for (part, (at, (subscribed, ..))) in parts.iter().zip(found).enumerate() {
             let number = LANES.fetch_add(1, Ordering::Relaxed);
             let (position, inbox) = (machine.position(part), Arc::clone(&subscribed.inbox));
-            self.commits.own(number, Arc::clone(&at.0), at.1, Arc::clone(&inbox));
+            owned.push((number, Arc::clone(&at.0), at.1, Arc::clone(&inbox)));
             lanes.push((number, LaneKey { stop: subscribed.stop, partition: at.1 }));
             // Before anybody lets it come.
             if let Some(queue) = self.queue() {
@@ -233,6 +233,7 @@ impl Member {
             subscribed.events.tell(&Event::Assigned { topic, partition, position });
             opened.push((at.clone(), HeldLane { number, position, inbox }));
         }
+        self.commits.own_together(owned);
         let (lane, inbox) = (lanes.first().map_or(0, |it| it.0), Arc::clone(&source.inbox));
         let group = self.plan.index;
         inbox.send(Letter::OpenWhole { parts: lanes, group, machine });

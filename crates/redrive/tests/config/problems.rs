@@ -713,11 +713,7 @@ mod contradictions {
         valid(&text("{ topics: [{ topic: b, delay: 1s, group: g }] }"));
         valid(&text("{ topics: [{ topic: b, delay: 1s }] }"));
         valid(&text("{ strategy: none }"));
-        refused(
-            &format!("exactly_once: true\n{}", text("{ strategy: single }")),
-            "flows[0].ordering @5:13",
-            &["`ordering: key`", "`exactly_once: true`"],
-        );
+        valid(&format!("exactly_once: true\n{}", text("{ strategy: single }")));
     }
 
     #[test]

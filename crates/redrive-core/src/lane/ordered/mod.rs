@@ -8,9 +8,9 @@
 //!
 //! # What a driver does
 //!
-//! 1. **When the source's partition is assigned**, and in this order: fetch the committed offsets of all parts; note the end of each tier and of the state
-//!    topic (of all that is there, committed or not) and of the source; read the state topic up to its end: blocks, and the
-//!    lane's [`Marker`]s. Then [`OrderedLane::assigned`].
+//! 1. **When the source's partition is assigned**, and in this order: fetch the committed offsets of all parts; note the end of the state topic and read it up to
+//!    there: blocks, and the lane's [`Marker`]s; note the end of each tier (of all that is there, committed or not), and when these are known the end of the source: what the
+//!    owner before has sent to a tier is then below it. Then [`OrderedLane::assigned`].
 //! 2. **Read** the tiers from [`OrderedLane::position`], and tell of every record ([`OrderedLane::fetched_all`]) and of offsets that hold none
 //!    ([`OrderedLane::passed`]). The source stays paused until the lane asks for [`Action::Resume`] of part 0: by then everything below the noted
 //!    ends was read, and the lane's epoch is committed.

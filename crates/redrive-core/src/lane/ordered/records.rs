@@ -233,6 +233,8 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
             return;
         }
         self.hops.remove(&(entity, identity));
+        // It can be folded away now.
+        self.full_at = self.full_at.saturating_sub(2);
         match hopping.copy {
             Some(copy) => {
                 self.age(entity, identity, &copy);
