@@ -7,7 +7,7 @@ mod common;
 
 use common::redrive;
 
-const COMMANDS: [&str; 14] = [
+const COMMANDS: [&str; 15] = [
     "demo",
     "init",
     "run",
@@ -15,6 +15,7 @@ const COMMANDS: [&str; 14] = [
     "check",
     "plan",
     "topics",
+    "entities",
     "convert",
     "status",
     "pause",
@@ -35,6 +36,10 @@ fn every_help_is_as_it_was_written() {
     insta::assert_snapshot!("redrive", help(&["--help"]));
     for command in COMMANDS {
         insta::assert_snapshot!(command, help(&[command, "--help"]));
+    }
+    for command in ["list", "show", "release"] {
+        let help = help(&["entities", command, "--help"]);
+        insta::assert_snapshot!(format!("entities-{command}"), help);
     }
     for command in ["plan", "apply"] {
         insta::assert_snapshot!(format!("topics-{command}"), help(&["topics", command, "--help"]));
