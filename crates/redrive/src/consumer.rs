@@ -284,12 +284,6 @@ impl Consumer {
         }
         let admin = Admin::new(&properties, told.clone())?;
         let facts = self.look_at_topics(&admin, needed.clone()).await?;
-        let count = |topic: &str| facts.get(topic).map(|it| it.partitions);
-        for flow in self.config.flows.iter().filter(|it| it.ordering == Ordered::Key) {
-            if let Some(problem) = order::counts_problem(flow, count) {
-                return Err(RunError::BadTopic(problem));
-            }
-        }
         let overflow = self.broker.as_ref().map(|broker| {
             // Not before its topics are there: a client that asks for one makes it with other partitions.
             self.events.tell(&Event::Embedded { address: broker.bootstrap().into() });

@@ -43,30 +43,6 @@ pub(crate) fn problem(flow: &FlowConfig, group: &str) -> Option<String> {
     None
 }
 
-/// Why the order cannot be kept with these topics, if that is so: all need the same number of partitions.
-pub(crate) fn counts_problem(
-    flow: &FlowConfig,
-    count: impl Fn(&str) -> Option<i32>,
-) -> Option<String> {
-    let source = flow.flow.source();
-    // What may not be looked at is found out when it is read.
-    let own = count(source)?;
-    let differs = flow
-        .stops()
-        .into_iter()
-        .find_map(|it| count(&it.topic).filter(|it| *it != own).map(|count| (it.topic, count)));
-    differs.map(|(topic, count)| {
-        let fix = if count < own {
-            format!("give {topic} {own} partitions")
-        } else {
-            format!("give {source} {count} partitions, or make {topic} anew when it is empty")
-        };
-        format!(
-            "with `ordering: key` a record stays in its partition, but {source} has {own} and {topic} has {count}: {fix}"
-        )
-    })
-}
-
 /// What a topic of a flow has to do with lanes of several partitions.
 pub(crate) fn joined(flow: &FlowConfig, role: Stop) -> Option<Joined> {
     if flow.ordering != Ordering::Key {
@@ -115,21 +91,5 @@ mod tests {
         }
         let plain = FlowConfig { ordering: Ordering::None, ..apart };
         assert_eq!(problem(&plain, "g"), None);
-    }
-
-    #[test]
-    fn partition_counts_that_differ_are_refused() {
-        let count = |of: [i32; 3]| {
-            move |topic: &str| {
-                let names = ["orders", "orders.1", "orders.2"];
-                names.iter().position(|it| *it == topic).and_then(|it| of.get(it).copied())
-            }
-        };
-        assert_eq!(counts_problem(&tiers(), count([3, 3, 3])), None);
-        let told = counts_problem(&tiers(), count([3, 3, 2])).unwrap();
-        assert!(told.contains("orders has 3 and orders.2 has 2"), "{told}");
-        assert!(told.ends_with("give orders.2 3 partitions"), "{told}");
-        let told = counts_problem(&tiers(), count([3, 6, 3])).unwrap();
-        assert!(told.contains("give orders 6 partitions"), "{told}");
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Result;
-use redrive::config::{Config, Drain, FlowConfig};
+use redrive::config::{Config, Drain, Entity, FlowConfig};
 use redrive::{Context, Event, Record};
 use redrive_suite::own::OwnBroker;
 use redrive_suite::trial::{Runs, Trial, until};
@@ -15,16 +15,25 @@ use super::single;
 #[tokio::test(flavor = "multi_thread")]
 async fn a_map_that_is_too_long_for_the_broker_is_said_in_less_and_nothing_runs_twice() -> Result<()>
 {
+    said_in_less("little-metadata", |it| it).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn partitions_that_belong_together_are_committed_again_as_a_whole_with_less() -> Result<()> {
+    said_in_less("little-together", |it| it.with_order_by(Entity::Key)).await
+}
+
+async fn said_in_less(name: &str, with: impl Fn(FlowConfig) -> FlowConfig) -> Result<()> {
     const RECORDS: usize = 4000;
     // Every other one, by chance: about a bit for each record.
     let is_held = |it: usize| it.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 63 == 0;
     let limit = ["--set", "offset.metadata.max.bytes=300"];
     let own = tokio::task::spawn_blocking(move || OwnBroker::start(&limit)).await??;
-    let trial = Trial::on(own.broker()?, "little-metadata", 1).await?;
+    let trial = Trial::on(own.broker()?, name, 1).await?;
     let (runs, is_released) = (Runs::default(), Arc::new(AtomicBool::new(false)));
     let config = || Config {
         drain: Drain { revoke: Duration::from_secs(1), shutdown: Duration::from_secs(1) },
-        ..trial.config(FlowConfig::new(single(&trial)).with_concurrency(10_000))
+        ..trial.config(with(FlowConfig::new(single(&trial)).with_concurrency(10_000)))
     };
     let handler = || {
         let (noted, is_released) = (runs.clone(), Arc::clone(&is_released));
@@ -38,7 +47,8 @@ async fn a_map_that_is_too_long_for_the_broker_is_said_in_less_and_nothing_runs_
             }
         }
     };
-    trial.produce(0..RECORDS)?;
+    let values: Vec<_> = (0..RECORDS).map(|it| (format!("k{it}"), it.to_string())).collect();
+    trial.broker.produce(&trial.topic, 1, &values)?;
     let held = (0..RECORDS).filter(|it| is_held(*it)).count();
     let member = trial.start_with(config(), handler()).await?;
     member

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redrive_core::Strategy;
 
-use crate::config::{Config, FlowConfig};
+use crate::config::{Config, FlowConfig, Ordering};
 
 /// What a topic is there for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,6 +52,8 @@ pub(crate) struct Needed {
     pub(crate) sources: Vec<Arc<str>>,
     /// The longest that a record waits in it.
     pub(crate) longest: Duration,
+    /// Whether its partitions are read together with the same ones of its source.
+    pub(crate) is_joined: bool,
 }
 
 /// The topics that a config needs, each once.
@@ -71,6 +73,7 @@ pub(crate) fn needed(config: &Config, state_topic: &Arc<str>) -> Vec<Needed> {
         purpose: Purpose::State,
         sources: config.flows.iter().map(|it| Arc::clone(it.flow.source())).collect(),
         longest: Duration::ZERO,
+        is_joined: false,
     });
     needed
 }
@@ -83,6 +86,8 @@ fn of_flow(flow: &FlowConfig) -> Vec<Needed> {
         purpose,
         sources: vec![Arc::clone(source)],
         longest,
+        is_joined: flow.ordering == Ordering::Key
+            && matches!(purpose, Purpose::Retry | Purpose::Draining),
     };
     let retry = match flow.flow.strategy() {
         Strategy::DelayThenRetry { retry, .. } => Some(retry),

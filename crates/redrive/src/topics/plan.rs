@@ -332,6 +332,9 @@ impl<'a> Differences<'a> {
         let topic = &*needed.topic;
         let mut all =
             Self { topic, facts, brokers: brokers.unwrap_or("BROKER"), found: Vec::new() };
+        if needed.is_joined {
+            all.same_partitions(needed, &sources);
+        }
         match needed.purpose {
             Purpose::Source => {}
             Purpose::Draining => all.cleanup(
@@ -340,7 +343,9 @@ impl<'a> Differences<'a> {
                 false,
             ),
             Purpose::Retry => {
-                all.partitions(&sources);
+                if !needed.is_joined {
+                    all.partitions(&sources);
+                }
                 all.cleanup(
                     "delete",
                     "of records that wait with the same key only the last one is kept, and records without a key are refused",
@@ -408,6 +413,27 @@ impl<'a> Differences<'a> {
                 "records of source partitions from {is} on go to whichever partition their key gives, and fewer members can share the work"
             );
             self.tell("partitions", is.to_string(), should.to_string(), meaning, fix);
+        }
+    }
+
+    /// Where the order counts, each partition of the source needs the same one of this topic, and nobody reads those beyond.
+    fn same_partitions(&mut self, needed: &Needed, sources: &Sources) {
+        let (is, should) = (self.facts.partitions, sources.partitions);
+        if is == should || should == 0 {
+            return;
+        }
+        let source = needed.sources.first().map_or("SOURCE", |it| &**it);
+        let (topic, count) = if is < should { (self.topic, should) } else { (source, is) };
+        let fix = format!(
+            "kafka-topics.sh --bootstrap-server {} --alter --topic {topic} --partitions {count}",
+            self.brokers
+        );
+        let meaning = format!(
+            "with `ordering: key` a record stays in its partition, and one of {source} is read together with the same one of its retry topics"
+        );
+        self.tell("partitions", is.to_string(), should.to_string(), meaning, fix);
+        if let Some(last) = self.found.last_mut() {
+            last.is_refused = true;
         }
     }
 
@@ -541,6 +567,7 @@ mod tests {
             purpose,
             sources: sources.iter().map(|it| Arc::from(*it)).collect(),
             longest: Duration::from_hours(1),
+            is_joined: false,
         }
     }
 
@@ -806,6 +833,27 @@ mod tests {
             "cleanup.policy",
             &["runs again", "cleanup.policy=compact"],
         );
+    }
+
+    #[test]
+    fn where_the_order_counts_other_partition_counts_are_refused() {
+        let differences = |purpose, partitions| {
+            let needed = Needed { is_joined: true, ..needed("orders.x", purpose, &["orders"]) };
+            let own = Facts { partitions, ..made(&[]) };
+            let seen = seen(3, &[("orders", facts(3, 3, &[]))]);
+            Differences::of(&needed, &own, &seen, "b1:9092")
+        };
+        for purpose in [Purpose::Retry, Purpose::Draining] {
+            assert_eq!(differences(purpose, 3), []);
+            for (partitions, fix) in
+                [(2, "--topic orders.x --partitions 3"), (6, "--topic orders --partitions 6")]
+            {
+                let found = differences(purpose, partitions);
+                assert!(found.len() == 1 && found[0].is_refused, "{found:?}");
+                let told = found[0].to_string();
+                assert!(told.contains("`ordering: key`") && told.contains(fix), "{told}");
+            }
+        }
     }
 
     #[test]
