@@ -13,8 +13,8 @@ use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::message::Message;
 use rdkafka::producer::{BaseRecord, DefaultProducerContext, Producer, ThreadedProducer};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
-use redrive::config::{Config, FlowConfig};
-use redrive::{Consumer, Context as RunContext, Flow, Record};
+use redrive::config::{Config, Entity, FlowConfig};
+use redrive::{Consumer, Context as RunContext, Flow, Record, Strategy, Tier};
 
 use crate::measure::{Measured, Watch, now};
 
@@ -46,9 +46,10 @@ pub(crate) fn fill(
     runtime.block_on(async {
         let admin: AdminClient<DefaultClientContext> = client(kafka).create()?;
         let state = format!("{topic}.group.redrive");
-        let letters = format!("{topic}.dlt");
-        let topics = [(topic, PARTITIONS), (&letters, PARTITIONS), (&state, 1)]
-            .map(|it| NewTopic::new(it.0, it.1, TopicReplication::Fixed(1)));
+        let (letters, retry) = (format!("{topic}.dlt"), format!("{topic}.retry"));
+        let topics =
+            [(topic, PARTITIONS), (&letters, PARTITIONS), (&retry, PARTITIONS), (&state, 1)]
+                .map(|it| NewTopic::new(it.0, it.1, TopicReplication::Fixed(1)));
         for made in admin.create_topics(&topics, &AdminOptions::new()).await? {
             made.map_err(|(topic, code)| anyhow::anyhow!("{topic}: {code}"))?;
         }
@@ -140,13 +141,17 @@ pub(crate) fn batch(work: &Work) -> Result<Measured> {
     Ok(watch.context("nothing was read")?.stop(read))
 }
 
-/// Redrive, with a handler that does nothing.
-pub(crate) fn redrive(work: &Work) -> Result<Measured> {
+/// Redrive, with a handler that does nothing; with order per key or without.
+pub(crate) fn redrive(work: &Work, is_ordered: bool) -> Result<Measured> {
+    let retry = Strategy::Single(Tier::endless(format!("{}.retry", work.topic)));
+    let mut flow = FlowConfig::new(Flow::new(work.topic.as_str()).with_strategy(retry))
+        .with_concurrency(work.concurrency);
+    if is_ordered {
+        flow = flow.with_order_by(Entity::Key);
+    }
     let config = Config::new(format!("{}-{}", work.topic, now()))
         .with_kafka("bootstrap.servers", &work.kafka)
-        .with_flow(
-            FlowConfig::new(Flow::new(work.topic.as_str())).with_concurrency(work.concurrency),
-        );
+        .with_flow(flow);
     let config = Config { state_topic: Some(format!("{}.group.redrive", work.topic)), ..config };
     let count = Arc::new(AtomicU64::new(0));
     let watch: Arc<Mutex<Option<Watch>>> = Arc::default();

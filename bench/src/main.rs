@@ -58,16 +58,19 @@ enum Engine {
     Batch,
     /// Redrive, with a handler that does nothing.
     Redrive,
+    /// The same, with order per key.
+    Ordered,
 }
 
 impl Engine {
-    const ALL: [Engine; 3] = [Engine::Poll, Engine::Batch, Engine::Redrive];
+    const ALL: [Engine; 4] = [Engine::Poll, Engine::Batch, Engine::Redrive, Engine::Ordered];
 
     fn name(self) -> &'static str {
         match self {
             Engine::Poll => "poll loop",
             Engine::Batch => "batch read",
             Engine::Redrive => "redrive",
+            Engine::Ordered => "ordered",
         }
     }
 }
@@ -91,7 +94,8 @@ fn main() -> Result<()> {
             let measured = match engine {
                 Engine::Poll => engines::poll(&work)?,
                 Engine::Batch => engines::batch(&work)?,
-                Engine::Redrive => engines::redrive(&work)?,
+                Engine::Redrive => engines::redrive(&work, false)?,
+                Engine::Ordered => engines::redrive(&work, true)?,
             };
             println!("{}", measured.to_json());
             Ok(())
@@ -147,9 +151,10 @@ fn compare(args: &Args) -> Result<()> {
     let rate = |index: usize| measure::median(&all[index], Measured::rate);
     writeln!(
         out,
-        "redrive / poll loop {:.2}, redrive / batch read {:.2} (records per second)",
+        "redrive / poll loop {:.2}, redrive / batch read {:.2}, ordered / redrive {:.2} (records per second)",
         rate(2) / rate(0),
-        rate(2) / rate(1)
+        rate(2) / rate(1),
+        rate(3) / rate(2)
     )?;
     Ok(())
 }
