@@ -456,10 +456,12 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
         now: Timestamp,
         slots: &mut Slots,
     ) -> bool {
-        let mut is_wanted = false;
-        self.feed(part, now, slots, |lane, slots| {
-            is_wanted = lane.failed(offset, retryable, now, slots);
-        });
+        let is_wanted =
+            self.lane(part).is_some_and(|lane| lane.failed(offset, retryable, now, slots));
+        // Nothing comes between a failure and its verdict: a lane whose time to drain is over would be gone before it.
+        if !is_wanted {
+            self.turn(None, now, slots);
+        }
         is_wanted
     }
 
