@@ -730,3 +730,26 @@ async fn a_source_that_was_made_anew_is_begun_again_with_its_retry_topics() -> R
     member.stop().await?;
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn those_in_a_topic_that_is_to_run_dry_come_before_what_is_behind_them() -> Result<()> {
+    let trial = Trial::new("order-draining", 1).await?;
+    let story = Story::default();
+    let policy = Policy::default().with_delayed(Delayed::attempts(3).with_backoff(fixed(4_000)));
+    let strategy = Strategy::Single(Tier::endless(trial.retry()));
+    let before = ordered(trial.flow().with_strategy(strategy).with_default(policy));
+    let member = start(&trial, before, &story).await?;
+    trial.broker.send(&trial.topic, &[event("a", 1, "1"), fine("a", 2)])?;
+    trial.records(&trial.retry(), 2).await?;
+    member.stop().await?;
+    assert_eq!(story.run("a"), [1], "it was stopped too late to show anything");
+    let after = ordered(tiers(&trial)).with_draining(trial.retry());
+    let member = start(&trial, after, &story).await?;
+    trial.broker.send(&trial.topic, &[fine("a", 3), event("b", 1, "1"), fine("b", 2)])?;
+    story.reaches("b", &[1, 2]).await?;
+    story.reaches("a", &[1, 2, 3]).await?;
+    let first = format!("{}.1", trial.retry());
+    trial.settled(&[&trial.topic, &trial.retry(), &first]).await?;
+    member.stop().await?;
+    Ok(())
+}

@@ -75,8 +75,17 @@ impl Engine {
     /// Does what an ordered lane asks for, until it asks for no more.
     pub(super) fn perform_whole(&mut self, home: u64, now: Timestamp) {
         self.tell_taken_over(home);
+        let partition = self.lanes.get(&home).map_or(0, |it| it.key.partition);
         while let Some(whole) = self.wholes.get_mut(&home) {
             match whole.machine.next_action() {
+                // Nearly all that it asks for.
+                Some(OrderedAction::Part {
+                    part: 0,
+                    action: Action::Run { offset, payload, in_place },
+                }) => {
+                    let (lane, role, record) = (home, Role::Source, payload.payload);
+                    self.starts.push(Start { lane, role, partition, offset, record, in_place });
+                }
                 Some(OrderedAction::Part { part, action }) => {
                     if let Some(lane) = whole.parts.get(part).copied() {
                         self.perform_part(lane, action, now);
@@ -106,21 +115,17 @@ impl Engine {
 
     /// Tells that a lane has taken over. Nothing of it has run before.
     fn tell_taken_over(&mut self, home: u64) {
-        let at = self.source(home);
-        let whole = self.wholes.get_mut(&home).filter(|it| !it.told.is_open);
-        let (Some(whole), Some((topic, partition))) = (whole, at) else {
+        let is_new = |it: &&mut Whole| !it.told.is_open && it.machine.is_open();
+        let Some(whole) = self.wholes.get_mut(&home).filter(is_new) else {
             return;
         };
-        if whole.machine.is_open() {
-            whole.told.is_open = true;
-            let OrderedCensus { entities, closed, .. } = whole.machine.census();
-            self.tools.events.tell(&Event::TakenOver {
-                topic,
-                partition,
-                epoch: whole.machine.epoch().unwrap_or(0),
-                pending: entities as u64,
-                closed: closed as u64,
-            });
+        whole.told.is_open = true;
+        let epoch = whole.machine.epoch().unwrap_or(0);
+        let OrderedCensus { entities, closed, .. } = whole.machine.census();
+        let (pending, closed) = (entities as u64, closed as u64);
+        if let Some((topic, partition)) = self.source(home) {
+            let event = Event::TakenOver { topic, partition, epoch, pending, closed };
+            self.tools.events.tell(&event);
         }
     }
 
@@ -141,8 +146,7 @@ impl Engine {
             return;
         };
         // Who waited behind another one is not late.
-        let is_retried = record.header("redrive-first-failed-at").is_some();
-        if role != Role::Source && in_place.runs == 0 && is_retried {
+        if in_place.runs == 0 && record.header("redrive-first-failed-at").is_some() {
             let machine = held.machine.driver(&mut self.wholes);
             let due = machine.and_then(|it| it.due(offset));
             note_lateness(&self.state.numbers, due, now);

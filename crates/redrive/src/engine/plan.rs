@@ -299,3 +299,85 @@ fn bytes_of(message: &Message) -> usize {
     let length = |it: Option<&[u8]>| it.map_or(0, <[u8]>::len);
     length(message.key()) + length(message.value()) + PAYLOAD_OVERHEAD
 }
+
+#[cfg(test)]
+mod tests {
+    use redrive_core::Tier;
+
+    use super::*;
+
+    fn plan() -> FlowPlan {
+        let tier = Tier::new("orders.retry", Duration::from_secs(1));
+        let flow = Flow::new("orders").with_strategy(Strategy::Tiers(vec![tier]));
+        let config = FlowConfig::new(flow.clone());
+        let names =
+            Names { group: "g".into(), source: Arc::clone(flow.source()), flow: flow.clone() };
+        FlowPlan {
+            flow,
+            names: Arc::new(names),
+            dialect: Dialect::Native,
+            dead_letter_format: DeadLetterFormat::Raw,
+            stops: config.stops(),
+            timeout: None,
+            entity: Some(Entity::Key),
+        }
+    }
+
+    /// A record of the retry topic, in partition 3.
+    fn copy(headers: &[(&str, &str)]) -> Record {
+        let record = Record::made_up("orders.retry", 3, 40).with_key("k");
+        headers.iter().fold(record, |it, (name, value)| {
+            it.with_header(format!("redrive-{name}"), Some(value.as_bytes()))
+        })
+    }
+
+    fn rank(role: Role, record: &Record) -> Option<Rank> {
+        let plan = plan();
+        let headers: Vec<_> = record.headers().collect();
+        plan.rank(role, &plan.read_record(role, &headers, record), record)
+    }
+
+    const ORIGIN: [(&str, &str); 4] = [
+        ("group", "g"),
+        ("origin-topic", "orders"),
+        ("origin-partition", "3"),
+        ("origin-offset", "17"),
+    ];
+
+    #[test]
+    fn a_copy_says_which_record_it_is_and_how_new() {
+        let more = [("hop", "4"), ("epoch", "9"), ("redriven", "2")];
+        let headers: Vec<_> = ORIGIN.into_iter().chain(more).collect();
+        let found = rank(Role::Tier(0), &copy(&headers));
+        let identity = Identity { origin: 17, redriven: 2 };
+        let entity = EntityId::of(b"k");
+        assert_eq!(found, Some(Rank { entity, identity, hop: 4, epoch: Some(9) }));
+        let found = rank(Role::Retry, &copy(&ORIGIN));
+        let identity = Identity { origin: 17, redriven: 0 };
+        assert_eq!(found, Some(Rank { entity, identity, hop: 0, epoch: None }));
+    }
+
+    #[test]
+    fn in_the_source_only_its_place_counts_whatever_its_headers_say() {
+        let headers: Vec<_> = ORIGIN.into_iter().chain([("hop", "4"), ("epoch", "9")]).collect();
+        let found = rank(Role::Source, &copy(&headers));
+        let identity = Identity { origin: 40, redriven: 0 };
+        let entity = EntityId::of(b"k");
+        assert_eq!(found, Some(Rank { entity, identity, hop: 0, epoch: None }));
+    }
+
+    #[test]
+    fn what_came_from_elsewhere_or_belongs_to_nobody_has_no_rank() {
+        let with = |name: &str, value: &'static str| {
+            let changed = ORIGIN.map(|it| if it.0 == name { (it.0, value) } else { it });
+            rank(Role::Tier(0), &copy(&changed))
+        };
+        assert_eq!(with("group", "other"), None);
+        assert_eq!(with("origin-topic", "payments"), None);
+        assert_eq!(with("origin-partition", "2"), None);
+        assert_eq!(with("origin-offset", "x"), None);
+        assert_eq!(rank(Role::Tier(0), &copy(&[])), None);
+        let nobodys = Record::made_up("orders", 3, 1);
+        assert_eq!(rank(Role::Source, &nobodys), None);
+    }
+}

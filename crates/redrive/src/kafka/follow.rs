@@ -1,6 +1,6 @@
 //! Following the state topic: what is written there takes effect at once on the lanes that it is about.
 //!
-//! One thread of the process reads on from where each lane has read the topic itself. It reads again what it has read already where a
+//! One thread of the process reads on from the end that was noted when each lane was taken over. It reads again what it has read already where a
 //! lane comes that was not there before; who has seen it does not see it twice.
 
 use std::collections::BTreeMap;

@@ -302,7 +302,7 @@ impl Member {
             .may_take(ANSWER + offsets::watermarks_take(names.len(), ANSWER) + state::LIMIT * 2);
         let committed = self.begin(consumer, offsets::committed(consumer, &names, ANSWER)?)?;
         let watermarks = offsets::watermarks(consumer, &names, ANSWER);
-        let blocks = self.state_topic.read(&names)?.blocks;
+        let blocks = self.state_topic.read(&names, 0)?.blocks;
         let mut opened = Vec::new();
         for (at, marks) in wanted.iter().zip(watermarks) {
             let found = committed.iter().find(|it| it.topic == *at.0 && it.partition == at.1);

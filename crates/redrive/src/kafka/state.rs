@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -31,12 +32,12 @@ pub(crate) struct Said {
     pub(crate) blocks: BTreeMap<(String, i32), Blocks>,
     /// The markers of lanes, each with its offset, by the partition of the source topic.
     pub(crate) markers: BTreeMap<(String, i32), BTreeMap<Marker, i64>>,
-    /// Up to where markers were read.
-    pub(crate) read_to: i64,
 }
 
 /// How long the topic may take to be read.
 pub(super) const LIMIT: Duration = Duration::from_secs(20);
+/// How soon it is looked again whether a transaction has ended.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 pub(crate) struct StateTopic {
     topic: Arc<str>,
@@ -56,11 +57,14 @@ impl StateTopic {
         &self.topic
     }
 
-    /// What it says of these partitions. A topic that is not there says nothing.
-    pub(crate) fn read(&self, partitions: &[(&str, i32)]) -> KafkaResult<Said> {
+    /// What it says of these partitions: all their blocks, and markers up to this end of theirs. A topic that is not there says
+    /// nothing.
+    ///
+    /// What comes behind the end is not for whoever takes over: it may be from somebody who has taken over since.
+    pub(crate) fn read(&self, partitions: &[(&str, i32)], markers_end: i64) -> KafkaResult<Said> {
         let mut said = Said::default();
         let is_meant = |topic: &str, partition| partitions.contains(&(topic, partition));
-        said.read_to = self.scan(|key, value, offset| {
+        self.scan(markers_end, |key, value, offset| {
             if let Some((topic, partition, id)) = read_key(key)
                 && is_meant(topic, partition)
             {
@@ -71,6 +75,7 @@ impl StateTopic {
                 }
             } else if let Some((topic, partition, marker)) = markers::read_key(key)
                 && is_meant(topic, partition)
+                && offset < markers_end
             {
                 let markers = said.markers.entry((topic.to_owned(), partition)).or_default();
                 match value {
@@ -85,7 +90,7 @@ impl StateTopic {
     /// The markers of all lanes, with what they tell.
     pub(crate) fn closed(&self) -> KafkaResult<BTreeMap<(String, i32, Marker), Note>> {
         let mut closed = BTreeMap::new();
-        self.scan(|key, value, _| {
+        self.scan(0, |key, value, _| {
             if let Some((topic, partition, marker)) = markers::read_key(key) {
                 let key = (topic.to_owned(), partition, marker);
                 match value {
@@ -97,8 +102,13 @@ impl StateTopic {
         Ok(closed)
     }
 
-    /// Shows everything that is in it: keys, values and offsets. Returns up to where the partition was read that has the markers.
-    fn scan(&self, mut show: impl FnMut(&str, Option<&[u8]>, i64)) -> KafkaResult<i64> {
+    /// Shows everything that is in it: keys, values and offsets. What was there of markers at this end may be in a transaction still,
+    /// whose end is waited for.
+    fn scan(
+        &self,
+        markers_end: i64,
+        mut show: impl FnMut(&str, Option<&[u8]>, i64),
+    ) -> KafkaResult<()> {
         let mut consumer = self.consumer.lock();
         let consumer = match &mut *consumer {
             Some(consumer) => consumer,
@@ -106,18 +116,25 @@ impl StateTopic {
                 self.properties.reader(&self.group).create_with_context(self.told.clone())?,
             ),
         };
+        let until = Instant::now() + LIMIT;
+        let late = || KafkaError::MessageConsumption(RDKafkaErrorCode::OperationTimedOut);
         let mut open = self.bounds(consumer)?;
-        let mut read_to = open.get(&markers::PARTITION).map_or(0, |it| it.1);
+        while open.get(&markers::PARTITION).map_or(0, |it| it.1) < markers_end {
+            if Instant::now() > until {
+                return Err(late());
+            }
+            thread::sleep(LOOK_AGAIN);
+            open = self.bounds(consumer)?;
+        }
         open.retain(|_, (start, end)| start < end);
         if open.is_empty() {
-            return Ok(read_to);
+            return Ok(());
         }
         let from = open.iter().map(|(partition, bounds)| (&*self.topic, *partition, bounds.0));
         consumer.assign(&offsets::at_offsets(from))?;
-        let until = Instant::now() + LIMIT;
         while !open.is_empty() {
             if Instant::now() > until {
-                return Err(KafkaError::MessageConsumption(RDKafkaErrorCode::OperationTimedOut));
+                return Err(late());
             }
             match consumer.poll(Duration::from_millis(100)) {
                 None => {}
@@ -127,14 +144,10 @@ impl StateTopic {
                     if let Some(key) = message.key().and_then(|it| std::str::from_utf8(it).ok()) {
                         show(key, message.payload(), message.offset());
                     }
-                    if message.partition() == markers::PARTITION {
-                        read_to = read_to.max(message.offset() + 1);
-                    }
                 }
             }
         }
-        consumer.unassign()?;
-        Ok(read_to)
+        consumer.unassign()
     }
 
     /// Where each partition begins and ends.

@@ -104,7 +104,7 @@ impl Member {
         // In this order: whoever sends records back opens their entity after that, and who sees the one must see the other.
         let committed = self.begin(consumer, offsets::committed(consumer, &names, ANSWER)?)?;
         let state_end = self.state_end(ordered)?;
-        let said = self.state_topic.read(&names)?;
+        let said = self.state_topic.read(&names, state_end)?;
         // Of the sources last: what a former owner read after that it cannot have published before the ends of the others.
         let (sources, others): (Vec<_>, Vec<_>) =
             names.iter().partition(|it| homes.iter().any(|home| (&*home.0, home.1) == **it));
@@ -243,7 +243,7 @@ impl Member {
             partition: home.1,
             first_tier: others.first().cloned(),
             inbox,
-            from: said.read_to,
+            from: state_end,
         });
         opened
     }
