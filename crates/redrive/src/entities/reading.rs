@@ -78,7 +78,7 @@ impl Reader {
                 ticket: 0,
                 topic: Arc::clone(topic),
                 partition,
-                ranges: vec![start..end],
+                ranges: std::iter::once(start..end).collect(),
                 inbox: Arc::clone(&self.inbox),
             });
             if !self.take_in(&mut show) {
