@@ -10,6 +10,7 @@ use redrive::config::parse_duration;
 
 use crate::broker::BrokerArgs;
 use crate::demo::DemoArgs;
+use crate::entities::EntitiesArgs;
 use crate::init::InitArgs;
 use crate::run_args::PartArgs;
 
@@ -144,6 +145,10 @@ Exit codes: 0 all is there, 1 something is missing or cannot be used or made, or
 problems, 2 wrong use, 3 the brokers do not answer."
     )]
     Topics(TopicsArgs),
+
+    /// Look at entities that are held back (`ordering: key`), and open those that are closed
+    #[command(subcommand_required = true, after_help = EntitiesArgs::AFTER_HELP)]
+    Entities(EntitiesArgs),
 
     /// Turn another library's settings into a Redrive config
     #[command(after_help = "\
@@ -377,7 +382,7 @@ pub struct WhereArgs {
     pub create_sources: Option<NonZeroU16>,
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+pub fn duration(text: &str) -> Result<Duration, String> {
     parse_duration(text).map_err(|_| "write it like `30s` or `2m`".to_owned())
 }
 

@@ -6,6 +6,7 @@ mod broker;
 mod check;
 mod convert;
 mod demo;
+mod entities;
 mod generate;
 mod init;
 mod input;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         Command::Check(args) => check::run(args),
         Command::Plan(args) => plan::run(args),
         Command::Topics(args) => topics::run(args),
+        Command::Entities(args) => entities::run(args),
         Command::Convert(args) => convert::run(args),
         Command::Status(args) => admin::status(args),
         Command::Pause(args) => admin::tell(args, redrive_admin::Command::Pause),

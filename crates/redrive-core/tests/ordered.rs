@@ -631,3 +631,18 @@ fn records_without_an_entity_are_not_held_up() {
     let later = BTreeMap::from([(0, bench.succeed()), (1, bench.succeed())]);
     assert_eq!(later, BTreeMap::from([(0, 1), (1, 0)]));
 }
+
+#[test]
+fn a_verdict_counts_though_the_time_to_drain_ended_with_its_run() {
+    let mut bench = Bench::new(config(OnDeadLetter::Hold), two_tiers());
+    bench.produce([1]);
+    assert_eq!(bench.committed()[0].0, 0);
+    let until = at(bench.now + 500);
+    bench.lane.drain(until, at(bench.now), &mut bench.slots);
+    bench.now += 500;
+    let now = at(bench.now);
+    assert!(bench.lane.failed(0, 0, true, now, &mut bench.slots));
+    bench.lane.judged(0, 0, Next::Settle, now, &mut bench.slots);
+    bench.go_on();
+    assert_eq!((bench.lane.commit_point(0), bench.committed[0].0), (1, 1));
+}

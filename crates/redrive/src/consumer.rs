@@ -18,7 +18,7 @@ use crate::engine::plan::{FlowPlan, Role as Stop};
 use crate::engine::trace::{RunSpan, Tracer};
 use crate::engine::{AnyHandler, Engine, FlowState, GroupLink, Partitions, Tools};
 use crate::event::{Event, Events};
-use crate::handler::{Context, Handler, Names, Outcome};
+use crate::handler::{Context, Handler, Outcome};
 use crate::kafka::client::{Properties, Told};
 use crate::kafka::ends;
 use crate::kafka::follow::Follower;
@@ -527,7 +527,8 @@ impl Setup<'_> {
         let is_ordered = config.flows.iter().any(|it| it.ordering == Ordered::Key);
         let ordered = if is_ordered { Some(self.follow_state()?) } else { None };
         let (ordered, following) = ordered.unzip();
-        let plans: Vec<_> = config.flows.iter().map(|it| Arc::new(self.plan(it))).collect();
+        let plans: Vec<_> =
+            config.flows.iter().map(|it| Arc::new(FlowPlan::new(it, &self.group))).collect();
         let inboxes: Vec<Arc<Inbox>> = plans.iter().map(|_| Arc::default()).collect();
 
         let states: Vec<Arc<FlowState>> = plans.iter().map(|_| Arc::default()).collect();
@@ -644,23 +645,6 @@ impl Setup<'_> {
         events.tell(&Event::Started { group: Arc::clone(&self.group), flows: running.len() });
         *self.consumer.shared.running.lock() = Running { flows: running, pulses };
         Ok(machine)
-    }
-
-    fn plan(&self, flow: &FlowConfig) -> FlowPlan {
-        let names = Names {
-            group: Arc::clone(&self.group),
-            source: Arc::clone(flow.flow.source()),
-            flow: flow.flow.clone(),
-        };
-        FlowPlan {
-            flow: flow.flow.clone(),
-            names: Arc::new(names),
-            dialect: flow.dialect,
-            dead_letter_format: flow.dead_letter_format,
-            stops: flow.stops(),
-            timeout: flow.timeout,
-            entity: (flow.ordering == Ordered::Key).then(|| flow.entity.clone()),
-        }
     }
 
     /// What ordered lanes need.

@@ -35,16 +35,7 @@ pub fn run(args: &TopicsArgs) -> anyhow::Result<Exit> {
     runtime.shutdown_timeout(Duration::from_secs(1));
     match result? {
         Ok(exit) => Ok(exit),
-        Err(error) => {
-            let exit = match error {
-                RunError::Refused(_) | RunError::NoAnswer { .. } | RunError::Kafka(_) => {
-                    Exit::Failed
-                }
-                _ => Exit::Problems,
-            };
-            output::fail(&error.into());
-            Ok(exit)
-        }
+        Err(error) => Ok(output::could_not(error)),
     }
 }
 

@@ -733,9 +733,7 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         if let Some(committing) = self.committing.take_if(|it| it.is_sent) {
             let obsolete = self.progress.committed(&committing.names);
             for offset in std::mem::take(&mut self.sent) {
-                if let Some(active) = self.active.remove(offset) {
-                    self.end(active);
-                }
+                self.end(offset);
             }
             self.actions.extend(obsolete.into_iter().map(Action::Delete));
             self.turn(now, slots);
@@ -926,16 +924,10 @@ impl<P: Clone, H: Clone> Lane<P, H> {
     }
 
     fn settle(&mut self, offset: i64) {
-        let Some(active) = self.active.get(offset) else {
-            return;
-        };
-        self.progress.settle(offset, active.item.dated());
-        self.is_dirty = true;
-        // Only an ordered lane wants to know what is over.
-        if self.ends.is_none() {
-            self.active.discard(offset);
-        } else if let Some(active) = self.active.remove(offset) {
-            self.end(active);
+        if let Some(active) = self.active.get(offset) {
+            self.progress.settle(offset, active.item.dated());
+            self.is_dirty = true;
+            self.end(offset);
         }
     }
 

@@ -212,8 +212,11 @@ impl<P: Clone, H: Clone> Lane<P, H> {
     }
 
     /// A record is over, and nobody but an ordered lane wants to know.
-    pub(super) fn end(&mut self, active: Active<P, H>) {
-        if let Some(ends) = &mut self.ends {
+    pub(super) fn end(&mut self, offset: i64) {
+        let Some(ends) = &mut self.ends else {
+            return self.active.discard(offset);
+        };
+        if let Some(active) = self.active.remove(offset) {
             let hop = match active.stage {
                 Stage::Publishing(hop) | Stage::Sent(hop) => Some(hop),
                 _ => None,

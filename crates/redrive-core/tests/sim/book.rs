@@ -125,11 +125,15 @@ impl OrderBook {
         }
     }
 
-    /// An owner's dead letter is there. It closes its entity, if nobody has opened it before that.
+    /// An owner's dead letter is there. It closes its entity, unless it follows another or somebody has opened the entity before that.
     pub fn dead(&mut self, lane: usize, entity: EntityId, identity: Identity, closes: bool) {
         self.dead.insert(((lane, entity), identity));
+        let heads = self.closed.entry((lane, entity)).or_default();
         if closes {
-            self.closed.entry((lane, entity)).or_default().insert(identity);
+            heads.insert(identity);
+        } else {
+            // A head that was not settled is to run again, but follows another that was dead-lettered before it could.
+            heads.remove(&identity);
         }
     }
 

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "what tests share is part of them")]
 
 mod demo;
+mod entities;
 mod stand;
 
 use std::collections::{BTreeMap, BTreeSet};

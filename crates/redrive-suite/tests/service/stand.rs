@@ -116,6 +116,13 @@ impl<'a> Stand<'a> {
         names.iter().try_fold(config, |config, (old, new)| replaced(&config, old, new))
     }
 
+    /// Writes a file beside the others.
+    pub(crate) fn file(&self, name: &str, text: &str) -> Result<PathBuf> {
+        let file = self.directory.join(name);
+        std::fs::write(&file, text)?;
+        Ok(file)
+    }
+
     /// Produces values as they are.
     pub(crate) fn send(&self, values: &[&str]) -> Result<()> {
         self.trial.produce(values)

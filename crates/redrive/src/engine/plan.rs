@@ -7,7 +7,7 @@ use redrive_core::headers::{self, Dialect, Due, Header, Owner, Place, ReadContex
 use redrive_core::lane::{EntityId, Fate, Identity, Item, LaneKind, Rank, Ranked};
 use redrive_core::{Flow, Origin, Reason, RetryState, Strategy, Timestamp};
 
-use crate::config::{DeadLetterFormat, Entity, FlowConfig};
+use crate::config::{DeadLetterFormat, Entity, FlowConfig, Ordering};
 use crate::handler::{Context, Names, Retried};
 use crate::kafka::message::Message;
 use crate::record::Record;
@@ -54,6 +54,24 @@ impl FlowConfig {
 const PAYLOAD_OVERHEAD: usize = 160;
 
 impl FlowPlan {
+    /// What a flow of this group is.
+    pub(crate) fn new(flow: &FlowConfig, group: &Arc<str>) -> Self {
+        let names = Names {
+            group: Arc::clone(group),
+            source: Arc::clone(flow.flow.source()),
+            flow: flow.flow.clone(),
+        };
+        Self {
+            flow: flow.flow.clone(),
+            names: Arc::new(names),
+            dialect: flow.dialect,
+            dead_letter_format: flow.dead_letter_format,
+            stops: flow.stops(),
+            timeout: flow.timeout,
+            entity: (flow.ordering == Ordering::Key).then(|| flow.entity.clone()),
+        }
+    }
+
     /// The topics that a flow reads.
     pub(crate) fn stops_of(flow: &Flow, draining: &[Arc<str>]) -> Vec<StopPlan> {
         let source = StopPlan { topic: Arc::clone(flow.source()), role: Role::Source };

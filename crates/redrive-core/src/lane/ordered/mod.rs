@@ -332,6 +332,14 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
         entity.first().map(|it| (entity.len(), it.0))
     }
 
+    /// Everything that is pending of entities: whose it is, which event, and where its copy stands. By entity, and then in the order in
+    /// which they run. What is folded away is not among it.
+    pub fn all_pending(&self) -> impl Iterator<Item = (EntityId, Identity, Part, i64)> {
+        self.entities.iter().flat_map(|(id, entity)| {
+            entity.iter().map(move |(it, pending)| (id, it, pending.copy.part, pending.copy.offset))
+        })
+    }
+
     /// How it is.
     pub fn census(&self) -> OrderedCensus {
         OrderedCensus {
@@ -448,10 +456,12 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
         now: Timestamp,
         slots: &mut Slots,
     ) -> bool {
-        let mut is_wanted = false;
-        self.feed(part, now, slots, |lane, slots| {
-            is_wanted = lane.failed(offset, retryable, now, slots);
-        });
+        let is_wanted =
+            self.lane(part).is_some_and(|lane| lane.failed(offset, retryable, now, slots));
+        // Nothing comes between a failure and its verdict: a lane whose time to drain is over would be gone before it.
+        if !is_wanted {
+            self.turn(None, now, slots);
+        }
         is_wanted
     }
 

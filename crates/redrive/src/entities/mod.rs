@@ -1,5 +1,10 @@
-//! Entities that are closed: a record of theirs is in the dead-letter topic, and those behind it follow.
+//! Entities that do not flow: a record of theirs is in the dead-letter topic and those behind it follow, or waits to be retried and those
+//! behind it wait with it.
 
+mod reading;
+mod waiting;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,12 +13,15 @@ use redrive_core::lane::{EntityId, Marker};
 use tokio::sync::mpsc;
 
 use crate::RunError;
-use crate::config::Config;
+use crate::config::{Config, FlowConfig, Ordering};
 use crate::event::Spot;
+use crate::kafka::client::{Properties, Told};
 use crate::kafka::markers::shown;
 use crate::kafka::publish::{At, Publisher, Receipt, Unpublished};
 use crate::kafka::state::StateTopic;
 use crate::topics::{self, Reached};
+use reading::Reader;
+pub use waiting::{BlockedEntity, WaitingRecord};
 
 /// A closed entity. One may be closed more than once, and is open when none of it is left.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +43,8 @@ pub struct ClosedEntity {
     pub error: Option<String>,
     /// What that said.
     pub message: Option<String>,
+    /// How often the record was sent back by an operator before.
+    pub redriven: u32,
     marker: Marker,
 }
 
@@ -45,8 +55,17 @@ impl ClosedEntity {
     }
 }
 
-/// The closed entities of a config's group.
+/// The hash of an entity's name, in hexadecimal digits.
+pub fn id_of(name: &[u8]) -> String {
+    shown(EntityId::of(name)).to_string()
+}
+
+/// The entities of a config's group.
 pub struct Entities {
+    group: Arc<str>,
+    flows: Vec<FlowConfig>,
+    properties: Properties,
+    told: Told,
     state_topic: Arc<StateTopic>,
     publisher: Arc<Publisher>,
 }
@@ -61,8 +80,66 @@ impl Entities {
         let Reached { properties, group, told } = topics::reach(config, within).await?;
         let topic = topics::state_topic_of(config, &group);
         let publisher = Arc::new(Publisher::new(&properties, told.clone())?);
-        let state_topic = Arc::new(StateTopic::new(topic, &group, properties, told));
-        Ok(Self { state_topic, publisher })
+        let state_topic =
+            Arc::new(StateTopic::new(topic, &group, properties.clone(), told.clone()));
+        let ordered = config.flows.iter().filter(|it| it.ordering == Ordering::Key);
+        let (group, flows) = (group.into(), ordered.cloned().collect());
+        Ok(Self { group, flows, properties, told, state_topic, publisher })
+    }
+
+    /// The source topics of flows with an order per entity.
+    pub fn topics(&self) -> impl Iterator<Item = &str> {
+        self.flows.iter().map(|it| &**it.flow.source())
+    }
+
+    /// Entities with a record in a retry topic that is to run, and with those that wait behind it. They are found as a member does that
+    /// takes their partitions over: by reading the retry topics, from where the group has committed to their ends. `progress` is told how
+    /// many records were read, and of how many at the most.
+    ///
+    /// What members that run hold in memory and have not published is not among it.
+    ///
+    /// # Errors
+    ///
+    /// The brokers do not answer, or a map was written by a newer version.
+    pub async fn blocked(
+        &self,
+        is_meant: impl Fn(&str) -> bool,
+        progress: impl FnMut(u64, u64) + Send + 'static,
+    ) -> Result<Vec<BlockedEntity>, RunError> {
+        let flows = self.flows.iter().filter(|it| is_meant(it.flow.source())).cloned().collect();
+        let look = waiting::Look {
+            group: Arc::clone(&self.group),
+            flows,
+            state_topic: Arc::clone(&self.state_topic),
+            reader: Reader::new(&self.properties, &self.group, self.told.clone())?,
+        };
+        let found = tokio::task::spawn_blocking(move || look.run(progress)).await;
+        found.map_err(|error| RunError::Fatal(error.to_string()))?
+    }
+
+    /// How many records follow each of these into the dead-letter topic, by head. `progress` is told how many dead letters were read, and of
+    /// how many.
+    ///
+    /// # Errors
+    ///
+    /// The brokers do not answer.
+    pub async fn followers(
+        &self,
+        closed: &[ClosedEntity],
+        progress: impl FnMut(u64, u64) + Send + 'static,
+    ) -> Result<BTreeMap<Spot, u64>, RunError> {
+        // A head that was sent back and failed again has the followers of both times.
+        let mut heads: BTreeMap<Arc<str>, BTreeMap<Spot, u64>> = BTreeMap::new();
+        for it in closed {
+            let flow = self.flows.iter().find(|flow| **flow.flow.source() == *it.head.topic);
+            if let Some(flow) = flow {
+                let letters = Arc::clone(flow.flow.dead_letter());
+                heads.entry(letters).or_default().insert(it.head.clone(), 0);
+            }
+        }
+        let reader = Reader::new(&self.properties, &self.group, self.told.clone())?;
+        let counted = tokio::task::spawn_blocking(move || reader.count(heads, progress)).await;
+        counted.map_err(|error| RunError::Fatal(error.to_string()))?
     }
 
     /// All that are closed now, by topic, partition and entity.
@@ -83,6 +160,7 @@ impl Entities {
             reason: note.reason,
             error: note.error,
             message: note.message,
+            redriven: marker.head.redriven,
             marker,
         });
         Ok(all.collect())
