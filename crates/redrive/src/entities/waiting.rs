@@ -143,7 +143,7 @@ impl Look {
             0 => 0,
             _ => self.reader.bounds(&[state])?.first().map_or(0, |it| it.1),
         };
-        let said = self.state_topic.read(&partitions)?;
+        let said = self.state_topic.read(&partitions, state_end)?;
         let bounds = self.reader.bounds(&partitions)?;
         let each = plan.stops.len().max(1);
         let lanes = committed.chunks(each).zip(bounds.chunks(each)).zip(0..);
