@@ -234,7 +234,46 @@ fn read_key(key: &str) -> Option<(&str, i32, BlockId)> {
 
 #[cfg(test)]
 mod tests {
+    use redrive_core::Timestamp;
+    use redrive_core::lane::{EntityId, Identity};
+
     use super::*;
+    use crate::embedded::Broker;
+    use crate::event::Events;
+
+    /// A member that slept while it took over found markers there of the one that had taken over meanwhile, and deleted them.
+    #[test]
+    fn markers_behind_the_end_that_was_noted_are_not_for_whoever_takes_over() {
+        let broker = Broker::start().unwrap();
+        broker.make_topic("g.redrive", 1).unwrap();
+        let (properties, told) = (broker.properties().on_embedded(), Told::new(Events::default()));
+        let publisher = Publisher::new(&properties, told.clone()).unwrap();
+        let topic = StateTopic::new("g.redrive".into(), "g", properties, told);
+        let marker = |epoch| {
+            let head = Identity { origin: 7, redriven: 0 };
+            Marker { entity: EntityId::of(b"a"), head, epoch: Some(epoch) }
+        };
+        let write = |epoch, note: Option<&Note>| {
+            let at = ("orders", 0);
+            topic.write_marker(&publisher, at, marker(epoch), note, Arc::new(Deleted), 0);
+            publisher.flush(Duration::from_secs(10)).unwrap();
+        };
+        let note = Note::new(Some(b"a"), Timestamp::default());
+        write(1, Some(&note));
+        write(2, Some(&note));
+        write(1, None);
+        let read = |end| {
+            let said = topic.read(&[("orders", 0), ("orders.retry", 0)], end).unwrap();
+            let markers = said.markers.get(&("orders".to_owned(), 0)).cloned().unwrap_or_default();
+            markers.into_iter().map(|(it, offset)| (it.epoch, offset)).collect::<Vec<_>>()
+        };
+        assert_eq!(read(0), []);
+        assert_eq!(read(1), [(Some(1), 0)]);
+        assert_eq!(read(2), [(Some(1), 0), (Some(2), 1)]);
+        assert_eq!(read(3), [(Some(2), 1)]);
+        let closed = topic.closed().unwrap();
+        assert_eq!(closed.into_keys().map(|it| it.2).collect::<Vec<_>>(), [marker(2)]);
+    }
 
     #[test]
     fn keys_come_back() {
