@@ -617,10 +617,11 @@ impl World {
 }
 
 impl Ordering {
-    /// Whether there was a marker for this head, and is none any more.
+    /// Whether the marker that the present owner wrote for this head is gone again. What earlier ones bring late is void.
     fn is_opened(&self, lane: usize, entity: EntityId, head: Identity) -> bool {
         let markers = self.of_head(lane, entity, head, usize::MAX);
-        !markers.is_empty() && markers.values().all(|is_there| !is_there)
+        let newest = markers.iter().max_by_key(|it| it.0.epoch);
+        newest.is_some_and(|(_, is_there)| !is_there)
     }
 
     /// The markers that a head ever had, as far as somebody has read, and whether they are there.

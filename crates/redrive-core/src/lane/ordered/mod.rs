@@ -447,7 +447,7 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
         self.feed(part, now, slots, |lane, slots| lane.succeeded_all(offsets, now, slots));
     }
 
-    /// A run has failed. Returns whether a verdict is wanted, which [`OrderedLane::judged`] takes.
+    /// A run has failed. Returns whether a verdict is wanted, which [`OrderedLane::judged`] takes before the lane is told anything else.
     pub fn failed(
         &mut self,
         part: Part,
