@@ -59,11 +59,14 @@ fn files_of_certificates_that_cannot_be_read_are_problems_of_the_config() {
 }
 
 #[test]
-fn what_this_version_cannot_run_is_told() {
-    let config = WHOLE.replace("topic: a\n", "topic: a\n  ordering: key\n");
-    let ran = run_with(&["run", "-c", "-"], &config);
-    assert_eq!(ran.code, Some(1), "{}", ran.err);
-    assert!(ran.err.contains("ordering: key"), "{}", ran.err);
+fn what_would_break_the_order_is_told() {
+    let config =
+        WHOLE.replace("topic: a\n", "topic: a\n  ordering: key\n  retry: { strategy: single }\n");
+    for role in ["main", "retry"] {
+        let ran = run_with(&["run", "--role", role, "-c", "-"], &config);
+        assert_eq!(ran.code, Some(2), "{}", ran.err);
+        assert!(ran.err.contains("ordering: key"), "{}", ran.err);
+    }
 }
 
 #[test]
