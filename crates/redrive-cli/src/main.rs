@@ -3,6 +3,7 @@
 mod admin;
 mod args;
 mod broker;
+mod brokers;
 mod check;
 mod convert;
 mod demo;

@@ -6,7 +6,6 @@ use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
 use anyhow::Context;
-use redrive::RunError;
 use redrive::config::{Problem, Severity};
 
 /// How a command ended. Every command uses these.
@@ -57,19 +56,6 @@ pub fn tell(text: &str) {
 /// Tells why a command could not do its work.
 pub fn fail(error: &anyhow::Error) {
     tell(&format!("{}: {error:#}\n", styled(RED, "error")));
-}
-
-/// Tells why the brokers could not be asked, and how the command ends with that.
-pub fn could_not(error: RunError) -> Exit {
-    let exit = match error {
-        RunError::Refused(_)
-        | RunError::NoAnswer { .. }
-        | RunError::Kafka(_)
-        | RunError::Fatal(_) => Exit::Failed,
-        _ => Exit::Problems,
-    };
-    fail(&error.into());
-    exit
 }
 
 /// Problems for people: place, what is wrong, how to put it right.

@@ -259,12 +259,27 @@ impl Bench {
 
     /// The first that runs fails, and goes to a tier or to the dead-letter topic.
     fn fail(&mut self, to: To) -> i64 {
+        let origin = self.judge(to, at(self.now));
+        self.go_on();
+        origin
+    }
+
+    /// The same, and nothing of what follows is done.
+    fn judge(&mut self, to: To, now: Timestamp) -> i64 {
         let (part, offset, record) = self.running.remove(0);
-        let now = at(self.now);
         assert!(self.lane.failed(part, offset, true, now, &mut self.slots));
         self.lane.judged(part, offset, Next::Publish(to), now, &mut self.slots);
-        self.go_on();
         record.identity.origin
+    }
+
+    /// The first that runs is to be dead-lettered. Gives the marker that has to be there before.
+    #[expect(clippy::panic, reason = "what tests share is part of them")]
+    fn fail_up_to_mark(&mut self, now: Timestamp) -> Marker {
+        self.judge(To(None, 0), now);
+        match self.lane.next_action() {
+            Some(OrderedAction::Mark { marker, .. }) => marker,
+            other => panic!("{other:?}"),
+        }
     }
 
     fn pass_time(&mut self, millis: i64) {
@@ -577,14 +592,7 @@ fn a_marker_that_was_written_again_after_its_deletion_counts() {
     let mut bench = Bench::new(config(OnDeadLetter::Hold), two_tiers());
     bench.produce([1, 1]);
     let now = at(START);
-    let (part, offset, _) = bench.running.remove(0);
-    assert!(bench.lane.failed(part, offset, true, now, &mut bench.slots));
-    let next = Next::Publish(To(None, 0));
-    bench.lane.judged(part, offset, next, now, &mut bench.slots);
-    let mark = bench.lane.next_action();
-    let Some(OrderedAction::Mark { marker, .. }) = mark else {
-        panic!("{mark:?}");
-    };
+    let marker = bench.fail_up_to_mark(now);
     // It is at 0 in the state topic, deleted at 1, and at 2.
     bench.lane.mark_failed(marker, now);
     bench.lane.marked(marker, Some(2), now, &mut bench.slots);
@@ -602,13 +610,7 @@ fn an_operator_may_be_faster_than_the_acknowledgement_of_a_marker() {
         let mut bench = Bench::new(config(OnDeadLetter::Hold), two_tiers());
         bench.produce([1, 1]);
         let now = at(START);
-        let (part, offset, _) = bench.running.remove(0);
-        assert!(bench.lane.failed(part, offset, true, now, &mut bench.slots));
-        let next = Next::Publish(To(None, 0));
-        bench.lane.judged(part, offset, next, now, &mut bench.slots);
-        let Some(OrderedAction::Mark { marker, .. }) = bench.lane.next_action() else {
-            panic!("no marker");
-        };
+        let marker = bench.fail_up_to_mark(now);
         bench.lane.marker_deleted(marker, 1, 0, now, &mut bench.slots);
         bench.lane.marked(marker, acknowledged, now, &mut bench.slots);
         bench.go_on();

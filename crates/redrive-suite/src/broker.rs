@@ -14,6 +14,7 @@ use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::KafkaError;
 use rdkafka::message::Message;
 use rdkafka::producer::{BaseRecord, DefaultProducerContext, Producer, ThreadedProducer};
+use rdkafka::types::RDKafkaErrorCode;
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 
 use redrive::embedded::Broker as Embedded;
@@ -346,7 +347,7 @@ impl Broker {
         let consumer = self.consumer()?;
         let metadata = consumer.fetch_metadata(Some(topic), ANSWER)?;
         let partitions = metadata.topics().iter().flat_map(|it| it.partitions());
-        partitions.map(|it| Ok(consumer.fetch_watermarks(topic, it.id(), ANSWER)?)).collect()
+        partitions.map(|it| marks(&consumer, topic, it.id())).collect()
     }
 
     /// Everything that is in a topic now.
@@ -360,7 +361,7 @@ impl Broker {
         let mut open: BTreeMap<i32, i64> = BTreeMap::new();
         let mut list = TopicPartitionList::new();
         for partition in metadata.topics().iter().flat_map(|it| it.partitions()) {
-            let (start, end) = consumer.fetch_watermarks(topic, partition.id(), ANSWER)?;
+            let (start, end) = marks(&consumer, topic, partition.id())?;
             if start < end {
                 open.insert(partition.id(), end);
                 list.add_partition_offset(topic, partition.id(), Offset::Offset(start))?;
@@ -369,14 +370,16 @@ impl Broker {
         consumer.assign(&list)?;
         let mut found = Vec::new();
         let until = Instant::now() + Duration::from_secs(60);
+        let mut trouble = None;
         while !open.is_empty() {
             if Instant::now() > until {
-                bail!("{topic} could not be read to its end");
+                bail!("{topic} could not be read to its end: {trouble:?}");
             }
             match consumer.poll(Duration::from_millis(100)) {
                 None => {}
                 Some(Err(KafkaError::PartitionEOF(partition))) => _ = open.remove(&partition),
-                Some(Err(error)) => return Err(error.into()),
+                // The client gets over most of them by itself.
+                Some(Err(error)) => trouble = Some(error),
                 Some(Ok(message)) => found.push(Found {
                     partition: message.partition(),
                     offset: message.offset(),
@@ -418,5 +421,30 @@ impl Broker {
             (offset, it.metadata().to_owned())
         });
         Ok(offsets.collect())
+    }
+}
+
+/// The first offset of a partition and the one behind its last. A new partition is in the metadata a moment before its leader
+/// knows of it.
+fn marks(consumer: &BaseConsumer, topic: &str, partition: i32) -> Result<(i64, i64)> {
+    use RDKafkaErrorCode as Code;
+    let until = Instant::now() + ANSWER;
+    loop {
+        let error = match consumer.fetch_watermarks(topic, partition, ANSWER) {
+            Ok(marks) => return Ok(marks),
+            Err(error) => error,
+        };
+        let is_early = matches!(
+            error.rdkafka_error_code(),
+            Some(
+                Code::NotLeaderForPartition
+                    | Code::LeaderNotAvailable
+                    | Code::UnknownTopicOrPartition
+            )
+        );
+        if !is_early || Instant::now() > until {
+            return Err(error).with_context(|| format!("{topic}/{partition}"));
+        }
+        std::thread::sleep(Duration::from_millis(20));
     }
 }

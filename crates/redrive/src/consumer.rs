@@ -727,7 +727,7 @@ fn spawn(
     thread::Builder::new().name(name.to_owned()).spawn(run).map_err(not_started)
 }
 
-fn not_started(error: std::io::Error) -> RunError {
+pub(crate) fn not_started(error: std::io::Error) -> RunError {
     RunError::Fatal(format!("a thread could not be started: {error}"))
 }
 

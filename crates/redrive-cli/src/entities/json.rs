@@ -6,23 +6,10 @@ use serde_json::{Value, json};
 
 use super::Found;
 
-pub fn list(found: &Found) -> String {
+/// What was found; of blocked entities with all records that wait, or without.
+pub fn found(found: &Found, with_records: bool) -> String {
     let closed = found.closed.iter().map(|it| closed(it, found.followers.get(&it.head).copied()));
-    let blocked = found.blocked.iter().map(|it| {
-        let mut blocked = blocked(it);
-        if let Some(map) = blocked.as_object_mut() {
-            map.remove("records");
-        }
-        blocked
-    });
-    let report =
-        json!({ "closed": closed.collect::<Value>(), "blocked": blocked.collect::<Value>() });
-    format!("{report:#}\n")
-}
-
-pub fn show(found: &Found) -> String {
-    let closed = found.closed.iter().map(|it| closed(it, found.followers.get(&it.head).copied()));
-    let blocked = found.blocked.iter().map(blocked);
+    let blocked = found.blocked.iter().map(|it| blocked(it, with_records));
     let report =
         json!({ "closed": closed.collect::<Value>(), "blocked": blocked.collect::<Value>() });
     format!("{report:#}\n")
@@ -49,9 +36,9 @@ fn closed(it: &ClosedEntity, followers: Option<u64>) -> Value {
     })
 }
 
-fn blocked(it: &BlockedEntity) -> Value {
+fn blocked(it: &BlockedEntity, with_records: bool) -> Value {
     let head = it.records.first();
-    json!({
+    let mut blocked = json!({
         "entity": it.entity,
         "base64": it.is_base64,
         "id": it.id,
@@ -63,8 +50,11 @@ fn blocked(it: &BlockedEntity) -> Value {
         "followers": it.records.len().saturating_sub(1),
         "error": head.and_then(|it| it.error.as_deref()),
         "message": head.and_then(|it| it.message.as_deref()),
-        "records": it.records.iter().map(record).collect::<Value>(),
-    })
+    });
+    if with_records {
+        blocked["records"] = it.records.iter().map(record).collect();
+    }
+    blocked
 }
 
 fn record(it: &WaitingRecord) -> Value {

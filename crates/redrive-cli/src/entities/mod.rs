@@ -13,8 +13,8 @@ use redrive::entities::{BlockedEntity, ClosedEntity, Entities};
 use redrive::{RunError, Spot};
 
 use crate::args::{FileArg, Format, duration};
-use crate::input;
 use crate::output::{self, Exit};
+use crate::{brokers, input};
 
 #[derive(Args, Debug)]
 pub struct EntitiesArgs {
@@ -43,10 +43,10 @@ do not answer.";
 #[derive(Debug, Subcommand)]
 pub enum EntitiesCommand {
     /// List entities that are closed or blocked, with their heads, since when, how many follow, and why
-    List(ListArgs),
+    List(LookArgs),
 
     /// Show one entity: whether it flows, and all its records that wait
-    Show(ShowArgs),
+    Show(LookArgs),
 
     /// Open closed entities: what comes for them from now on runs
     #[command(after_help = "\
@@ -105,15 +105,7 @@ impl Named {
 }
 
 #[derive(Args, Debug)]
-pub struct ListArgs {
-    #[command(flatten)]
-    pub which: Which,
-    #[command(flatten)]
-    pub named: Named,
-}
-
-#[derive(Args, Debug)]
-pub struct ShowArgs {
+pub struct LookArgs {
     #[command(flatten)]
     pub which: Which,
     #[command(flatten)]
@@ -146,8 +138,7 @@ pub struct Found {
 
 pub fn run(args: &EntitiesArgs) -> anyhow::Result<Exit> {
     let (which, named) = match &args.command {
-        EntitiesCommand::List(args) => (&args.which, &args.named),
-        EntitiesCommand::Show(args) => (&args.which, &args.named),
+        EntitiesCommand::List(args) | EntitiesCommand::Show(args) => (&args.which, &args.named),
         EntitiesCommand::Release(args) => (&args.which, &args.named),
     };
     match &args.command {
@@ -167,21 +158,13 @@ pub fn run(args: &EntitiesArgs) -> anyhow::Result<Exit> {
         return Ok(Exit::Problems);
     };
     check_topic(which, config)?;
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-    let result = runtime.block_on(async {
+    brokers::ask(async {
         match &args.command {
-            EntitiesCommand::List(_) => list(which, named, config).await,
-            EntitiesCommand::Show(_) => show(which, named, config).await,
+            EntitiesCommand::List(args) => look(args, text::list, false, config).await,
+            EntitiesCommand::Show(args) => look(args, text::show, true, config).await,
             EntitiesCommand::Release(args) => release(args, config).await,
         }
-    });
-    // Clients of brokers that do not answer would be waited for.
-    runtime.shutdown_timeout(Duration::from_secs(1));
-    match result? {
-        Ok(exit) => Ok(exit),
-        Err(error) => Ok(output::could_not(error)),
-    }
+    })
 }
 
 /// There must be a flow to look at.
@@ -201,53 +184,33 @@ fn check_topic(which: &Which, config: &Config) -> anyhow::Result<()> {
     }
 }
 
-type Outcome = anyhow::Result<Result<Exit, RunError>>;
-
-async fn list(which: &Which, named: &Named, config: &Config) -> Outcome {
-    let found = match find(which, named, config).await {
-        Ok(found) => found,
-        Err(error) => return Ok(Err(error)),
-    };
-    output::print(&match which.format {
-        Format::Text => text::list(&found),
-        Format::Json => json::list(&found),
+async fn look(
+    args: &LookArgs,
+    text: fn(&Found) -> String,
+    with_records: bool,
+    config: &Config,
+) -> anyhow::Result<Exit> {
+    let found = find(&args.which, &args.named, config).await?;
+    output::print(&match args.which.format {
+        Format::Text => text(&found),
+        Format::Json => json::found(&found, with_records),
     })?;
-    Ok(Ok(Exit::Fine))
+    Ok(Exit::Fine)
 }
 
-async fn show(which: &Which, named: &Named, config: &Config) -> Outcome {
-    let found = match find(which, named, config).await {
-        Ok(found) => found,
-        Err(error) => return Ok(Err(error)),
-    };
-    output::print(&match which.format {
-        Format::Text => text::show(&found),
-        Format::Json => json::show(&found),
-    })?;
-    Ok(Ok(Exit::Fine))
-}
-
-async fn release(args: &ReleaseArgs, config: &Config) -> Outcome {
+async fn release(args: &ReleaseArgs, config: &Config) -> anyhow::Result<Exit> {
     let which = &args.which;
-    let entities = match Entities::connect(config, which.timeout).await {
-        Ok(entities) => entities,
-        Err(error) => return Ok(Err(error)),
-    };
-    let closed = match closed(&entities, which, &args.named).await {
-        Ok(closed) => closed,
-        Err(error) => return Ok(Err(error)),
-    };
-    if !args.dry_run
-        && let Err(error) = entities.open(&closed).await
-    {
-        return Ok(Err(error));
+    let entities = Entities::connect(config, which.timeout).await?;
+    let closed = closed(&entities, which, &args.named).await?;
+    if !args.dry_run {
+        entities.open(&closed).await?;
     }
     output::print(&match which.format {
         Format::Text => text::released(&closed, args.dry_run),
         Format::Json => json::released(&closed, args.dry_run),
     })?;
     // To ask for all of none is fine.
-    Ok(Ok(if closed.is_empty() && !args.all { Exit::Problems } else { Exit::Fine }))
+    Ok(if closed.is_empty() && !args.all { Exit::Problems } else { Exit::Fine })
 }
 
 /// The closed entities that are meant.

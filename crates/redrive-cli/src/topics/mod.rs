@@ -3,15 +3,13 @@
 mod json;
 mod text;
 
-use std::time::Duration;
-
 use redrive::RunError;
 use redrive::config::Config;
 use redrive::topics::{Made, Plan, Topics};
 
 use crate::args::{Format, TopicsApplyArgs, TopicsArgs, TopicsCommand, TopicsPlanArgs, WhereArgs};
-use crate::input;
 use crate::output::{self, Exit, plural};
+use crate::{brokers, input};
 
 pub fn run(args: &TopicsArgs) -> anyhow::Result<Exit> {
     let place = match &args.command {
@@ -23,44 +21,26 @@ pub fn run(args: &TopicsArgs) -> anyhow::Result<Exit> {
     let Some(config) = &input.loaded.config else {
         return Ok(Exit::Problems);
     };
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-    let result = runtime.block_on(async {
+    brokers::ask(async {
         match &args.command {
             TopicsCommand::Plan(args) => plan(args, config).await,
             TopicsCommand::Apply(args) => apply(args, config).await,
         }
-    });
-    // Clients of brokers that do not answer would be waited for.
-    runtime.shutdown_timeout(Duration::from_secs(1));
-    match result? {
-        Ok(exit) => Ok(exit),
-        Err(error) => Ok(output::could_not(error)),
-    }
+    })
 }
 
-async fn plan(args: &TopicsPlanArgs, config: &Config) -> anyhow::Result<Result<Exit, RunError>> {
-    let plan = match connect(&args.place, config).await {
-        Ok(topics) => topics.plan().await,
-        Err(error) => Err(error),
-    };
-    let plan = match plan {
-        Ok(plan) => plan,
-        Err(error) => return Ok(Err(error)),
-    };
+async fn plan(args: &TopicsPlanArgs, config: &Config) -> anyhow::Result<Exit> {
+    let plan = connect(&args.place, config).await?.plan().await?;
     output::print(&match args.place.format {
         Format::Text => text::plan(&plan),
         Format::Json => json::write(&plan, None),
     })?;
     let is_fine = plan.is_complete() && !(args.strict && plan.differences().next().is_some());
-    Ok(Ok(if is_fine { Exit::Fine } else { Exit::Problems }))
+    Ok(if is_fine { Exit::Fine } else { Exit::Problems })
 }
 
-async fn apply(args: &TopicsApplyArgs, config: &Config) -> anyhow::Result<Result<Exit, RunError>> {
-    let (plan, made) = match make(args, config).await {
-        Ok(done) => done,
-        Err(error) => return Ok(Err(error)),
-    };
+async fn apply(args: &TopicsApplyArgs, config: &Config) -> anyhow::Result<Exit> {
+    let (plan, made) = make(args, config).await?;
     output::print(&match args.place.format {
         Format::Text => text::applied(&plan, &made, args.dry_run),
         Format::Json => json::write(&plan, Some(&made)),
@@ -68,7 +48,7 @@ async fn apply(args: &TopicsApplyArgs, config: &Config) -> anyhow::Result<Result
     let is_made = made.iter().all(|it| it.result.is_ok());
     // What would be made is still missing after a dry run, and all is well.
     let is_there = plan.is_complete() || (args.dry_run && text::is_makeable(&plan));
-    Ok(Ok(if is_made && is_there { Exit::Fine } else { Exit::Problems }))
+    Ok(if is_made && is_there { Exit::Fine } else { Exit::Problems })
 }
 
 /// Makes what is missing, and looks again.

@@ -127,7 +127,12 @@ fn ordered(flow: Flow) -> FlowConfig {
 
 /// Retries over one topic, up to three times.
 fn single(trial: &Trial) -> FlowConfig {
-    let policy = Policy::default().with_delayed(Delayed::attempts(3).with_backoff(fixed(400)));
+    single_after(trial, 400)
+}
+
+/// The same, each time after so many milliseconds.
+fn single_after(trial: &Trial, millis: u64) -> FlowConfig {
+    let policy = Policy::default().with_delayed(Delayed::attempts(3).with_backoff(fixed(millis)));
     let strategy = Strategy::Single(Tier::endless(trial.retry()));
     ordered(trial.flow().with_strategy(strategy).with_default(policy))
 }
@@ -693,11 +698,9 @@ async fn a_head_is_held_while_nobody_takes_that_its_entity_is_closed() -> Result
 async fn those_behind_a_record_that_is_gone_from_its_retry_topic_go_on() -> Result<()> {
     let trial = Trial::new("order-lost", 1).await?;
     let story = Story::default();
-    let policy = Policy::default().with_delayed(Delayed::attempts(3).with_backoff(fixed(6_000)));
-    let strategy = Strategy::Single(Tier::endless(trial.retry()));
-    let flow = ordered(trial.flow().with_strategy(strategy).with_default(policy));
     // Nothing is kept, so that it has to be read again.
-    let member = start(&trial, flow.with_payload_budget(1), &story).await?;
+    let flow = single_after(&trial, 6_000).with_payload_budget(1);
+    let member = start(&trial, flow, &story).await?;
     trial.broker.send(&trial.topic, &[event("a", 1, "1"), fine("a", 2), fine("a", 3)])?;
     trial.records(&trial.retry(), 3).await?;
     trial.broker.delete_records(&trial.retry(), 0, 1).await?;
@@ -735,10 +738,7 @@ async fn a_source_that_was_made_anew_is_begun_again_with_its_retry_topics() -> R
 async fn those_in_a_topic_that_is_to_run_dry_come_before_what_is_behind_them() -> Result<()> {
     let trial = Trial::new("order-draining", 1).await?;
     let story = Story::default();
-    let policy = Policy::default().with_delayed(Delayed::attempts(3).with_backoff(fixed(4_000)));
-    let strategy = Strategy::Single(Tier::endless(trial.retry()));
-    let before = ordered(trial.flow().with_strategy(strategy).with_default(policy));
-    let member = start(&trial, before, &story).await?;
+    let member = start(&trial, single_after(&trial, 4_000), &story).await?;
     trial.broker.send(&trial.topic, &[event("a", 1, "1"), fine("a", 2)])?;
     trial.records(&trial.retry(), 2).await?;
     member.stop().await?;

@@ -48,13 +48,6 @@ pub struct ClosedEntity {
     marker: Marker,
 }
 
-impl ClosedEntity {
-    /// Whether it is the entity of this name.
-    pub fn is_named(&self, name: &[u8]) -> bool {
-        self.marker.entity == EntityId::of(name)
-    }
-}
-
 /// The hash of an entity's name, in hexadecimal digits.
 pub fn id_of(name: &[u8]) -> String {
     shown(EntityId::of(name)).to_string()

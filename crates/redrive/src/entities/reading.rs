@@ -9,6 +9,7 @@ use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::KafkaResult;
 
 use crate::RunError;
+use crate::consumer::not_started;
 use crate::engine::inbox::{Inbox, Letter, Letters};
 use crate::event::Spot;
 use crate::kafka::client::{Properties, Told};
@@ -36,7 +37,7 @@ impl Reader {
         config.set("isolation.level", "read_uncommitted");
         let consumer = config.create_with_context(told.clone())?;
         let (rereader, thread) = Rereader::start(properties, group, told)?;
-        thread.map_err(|error| RunError::Fatal(format!("no thread could be started: {error}")))?;
+        thread.map_err(not_started)?;
         Ok(Self { consumer, rereader, inbox: Arc::default() })
     }
 
@@ -47,9 +48,7 @@ impl Reader {
 
     /// How many partitions a topic has. One that is not there has none.
     pub(super) fn partitions(&self, topic: &str) -> KafkaResult<i32> {
-        let metadata = self.consumer.fetch_metadata(Some(topic), ANSWER)?;
-        let found = metadata.topics().iter().find(|it| it.name() == topic);
-        Ok(found.map_or(0, |it| i32::try_from(it.partitions().len()).unwrap_or(i32::MAX)))
+        offsets::partitions(&self.consumer, topic, ANSWER)
     }
 
     /// What the group committed for these partitions.

@@ -19,10 +19,12 @@ use crate::clock;
 use crate::config::FlowConfig;
 use crate::engine::plan::{FlowPlan, StopPlan};
 use crate::event::Spot;
+use crate::kafka::group::text_of;
 use crate::kafka::markers::{self, Note, shown};
 use crate::kafka::message::Message;
 use crate::kafka::offsets::Committed;
 use crate::kafka::state::{Said, StateTopic};
+use crate::kafka::whole;
 use crate::record::Record;
 
 /// An entity whose first record is to be retried.
@@ -178,26 +180,15 @@ fn machine(
         .iter()
         .map(|(committed, (log_start, log_end))| Assigned {
             committed: committed.offset.filter(|it| it <= log_end),
-            metadata: std::str::from_utf8(&committed.metadata).unwrap_or_default(),
+            metadata: text_of(&committed.metadata),
             log_start: *log_start,
             log_end: *log_end,
             start: *log_start,
         })
         .collect();
-    let of = |stop: &StopPlan| (stop.topic.to_string(), partition);
-    let home = plan.stops.first().map(of);
-    let markers = home.and_then(|it| said.markers.get(&it)).into_iter().flatten();
-    let blocks = |part: Part| plan.stops.get(part).and_then(|it| said.blocks.get(&of(it)));
-    OrderedLane::assigned(
-        config,
-        &assigned,
-        state_end,
-        markers.map(|(marker, offset)| (*marker, *offset)),
-        clock::now(),
-        |part| blocks(part).into_iter().flat_map(|it| it.keys().copied()).collect(),
-        |part, id| blocks(part).and_then(|it| it.get(&id).cloned()),
-    )
-    .map_err(|error| RunError::Fatal(format!("{}/{partition}: {error}", plan.flow.source())))
+    let names: Vec<_> = plan.stops.iter().map(|it| (&*it.topic, partition)).collect();
+    whole::open(config, &names, &assigned, state_end, said)
+        .map_err(|error| RunError::Fatal(format!("{}/{partition}: {error}", plan.flow.source())))
 }
 
 impl Lane {

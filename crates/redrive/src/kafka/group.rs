@@ -28,7 +28,6 @@ use super::offsets;
 use super::queue::Queue;
 use super::state::{self, StateTopic};
 use super::transaction::Transactor;
-use super::whole;
 pub(crate) use super::whole::{Joined, Ordered};
 use crate::clock;
 use crate::config::Start;
@@ -583,7 +582,7 @@ impl Held {
 }
 
 /// Metadata of a commit. What is not even text is nobody's map.
-pub(super) fn text_of(metadata: &[u8]) -> &str {
+pub(crate) fn text_of(metadata: &[u8]) -> &str {
     std::str::from_utf8(metadata).unwrap_or("\u{FFFD}")
 }
 
@@ -675,7 +674,7 @@ impl Group {
         };
         for topic in member.beside_subscription() {
             // Else the first record of a topic that nobody subscribes to comes seconds late. Without an answer it just does.
-            _ = whole::partitions(&consumer, topic, ANSWER);
+            _ = offsets::partitions(&consumer, topic, ANSWER);
         }
         let topics = member.subscription();
         let subscribed = match (committer.as_ref(), consumer.subscribe(&topics)) {

@@ -19,4 +19,4 @@ pub(crate) mod reread;
 pub(crate) mod state;
 pub(crate) mod tails;
 pub(crate) mod transaction;
-mod whole;
+pub(crate) mod whole;

@@ -6,13 +6,13 @@ use std::ffi::{CStr, CString};
 use std::ptr;
 use std::slice;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdkafka::bindings as sys;
 use rdkafka::client::{Client, ClientContext};
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
 use rdkafka::error::{KafkaError, KafkaResult};
-use rdkafka::types::RDKafkaRespErr;
+use rdkafka::types::{RDKafkaErrorCode, RDKafkaRespErr};
 use rdkafka::{Offset, TopicPartitionList};
 
 /// What a group committed for a partition.
@@ -25,8 +25,22 @@ pub(crate) struct Committed {
     pub(crate) metadata: Vec<u8>,
 }
 
+/// How many partitions a topic has. One that is not there has none.
+pub(crate) fn partitions<C: ConsumerContext>(
+    consumer: &BaseConsumer<C>,
+    topic: &str,
+    limit: Duration,
+) -> KafkaResult<i32> {
+    let metadata = consumer.fetch_metadata(Some(topic), limit)?;
+    let found = metadata.topics().iter().find(|it| it.name() == topic);
+    Ok(found.map_or(0, |it| i32::try_from(it.partitions().len()).unwrap_or(i32::MAX)))
+}
+
 /// How many watermarks are asked for at the same time.
 const AT_ONCE: usize = 8;
+
+/// How long a leader is given to learn that it is one.
+const AGAIN: Duration = Duration::from_millis(50);
 
 /// What the consumer's group committed for these partitions, in their order.
 pub(crate) fn committed<C: ConsumerContext>(
@@ -138,7 +152,7 @@ pub(crate) fn watermarks<C: ConsumerContext>(
     let size = partitions.len().div_ceil(AT_ONCE).max(1);
     thread::scope(|scope| {
         let ask = |part: &[(&str, i32)]| -> Vec<_> {
-            part.iter().map(|it| consumer.fetch_watermarks(it.0, it.1, limit)).collect()
+            part.iter().map(|it| marks(consumer, *it, limit)).collect()
         };
         let mut parts = partitions.chunks(size);
         let first = parts.next().unwrap_or_default();
@@ -149,6 +163,26 @@ pub(crate) fn watermarks<C: ConsumerContext>(
         }
         found
     })
+}
+
+/// Those of one partition. A leader that moves, or has just been told that it leads, is asked again.
+fn marks<C: ConsumerContext>(
+    consumer: &BaseConsumer<C>,
+    at: (&str, i32),
+    limit: Duration,
+) -> KafkaResult<(i64, i64)> {
+    use RDKafkaErrorCode as Code;
+    let until = Instant::now() + limit;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let answer = consumer.fetch_watermarks(at.0, at.1, left);
+        let code = answer.as_ref().err().and_then(KafkaError::rdkafka_error_code);
+        let moves = matches!(code, Some(Code::NotLeaderForPartition | Code::LeaderNotAvailable));
+        if !moves || left < AGAIN {
+            return answer;
+        }
+        thread::sleep(AGAIN);
+    }
 }
 
 /// How long that may take at the most.

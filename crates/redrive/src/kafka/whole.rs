@@ -6,11 +6,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::consumer::BaseConsumer;
 use rdkafka::error::KafkaResult;
-use redrive_core::lane::{Assigned, OnDeadLetter, OrderedConfig, OrderedLane, Ranked};
+use redrive_core::lane::{
+    Assigned, OnDeadLetter, OrderedConfig, OrderedLane, Part, Ranked, Routed,
+};
+use redrive_core::offsets::MapError;
 
 use super::follow::{Followed, Follower};
 use super::group::{ANSWER, HeldLane, LANES, Member, Partition, Subscribed, text_of};
@@ -142,7 +144,7 @@ impl Member {
         let mut complete = homes.to_vec();
         for topic in self.beside_subscription() {
             self.pulse.may_take(ANSWER);
-            let count = partitions(consumer, topic, ANSWER)?;
+            let count = offsets::partitions(consumer, topic, ANSWER)?;
             complete.retain(|home| {
                 let is_there = home.1 < count || !self.parts(home).iter().any(|it| it.0 == *topic);
                 if !is_there {
@@ -195,18 +197,8 @@ impl Member {
             on_dead_letter: *on_dead_letter,
             is_exactly_once: self.plan.is_exactly_once,
         };
-        let of = |at: &Partition| (at.0.to_string(), at.1);
-        let markers = said.markers.get(&of(home)).into_iter().flatten();
-        let blocks = |part: usize| parts.get(part).and_then(|it| said.blocks.get(&of(it)));
-        let made = OrderedLane::assigned(
-            config,
-            &assigned,
-            state_end,
-            markers.map(|(marker, offset)| (*marker, *offset)),
-            clock::now(),
-            |part| blocks(part).into_iter().flat_map(|it| it.keys().copied()).collect(),
-            |part, id| blocks(part).and_then(|it| it.get(&id).cloned()),
-        );
+        let names: Vec<_> = parts.iter().map(|it| (&*it.0, it.1)).collect();
+        let made = open(config, &names, &assigned, state_end, said);
         let machine = match made {
             Ok(machine) => Box::new(machine.keeping_by(to_keep)),
             Err(error) => {
@@ -276,15 +268,26 @@ impl Member {
     }
 }
 
-/// How many partitions a topic has.
-pub(super) fn partitions(
-    consumer: &BaseConsumer<Member>,
-    topic: &str,
-    limit: Duration,
-) -> KafkaResult<i32> {
-    let metadata = consumer.fetch_metadata(Some(topic), limit)?;
-    let found = metadata.topics().iter().find(|it| it.name() == topic);
-    Ok(found.map_or(0, |it| i32::try_from(it.partitions().len()).unwrap_or(i32::MAX)))
+/// A lane for partitions that belong together, the source's first, by what Kafka says of them.
+pub(crate) fn open<P: Clone, H: Clone + Routed>(
+    config: OrderedConfig,
+    parts: &[(&str, i32)],
+    assigned: &[Assigned<'_>],
+    state_end: i64,
+    said: &Said,
+) -> Result<OrderedLane<P, H>, MapError> {
+    let of = |it: &(&str, i32)| (it.0.to_owned(), it.1);
+    let markers = parts.first().and_then(|it| said.markers.get(&of(it))).into_iter().flatten();
+    let blocks = |part: Part| parts.get(part).and_then(|it| said.blocks.get(&of(it)));
+    OrderedLane::assigned(
+        config,
+        assigned,
+        state_end,
+        markers.map(|(marker, offset)| (*marker, *offset)),
+        clock::now(),
+        |part| blocks(part).into_iter().flat_map(|it| it.keys().copied()).collect(),
+        |part, id| blocks(part).and_then(|it| it.get(&id).cloned()),
+    )
 }
 
 fn to_keep(ranked: Ranked<Record>) -> Ranked<Record> {
