@@ -323,6 +323,40 @@ fn one_record_of_an_entity_runs_at_a_time_and_others_flow() {
 }
 
 #[test]
+fn an_entity_with_more_events_than_there_is_room_for_holds_the_source_back() {
+    let mut bench = Bench::new(config(OnDeadLetter::Hold), two_tiers());
+    bench.produce((0..20_000).map(|_| 1));
+    let read = bench.lane.position(0);
+    assert!((1024..=2024).contains(&read), "{read}");
+    // Its heads are quick, so that nothing takes the long way by a tier.
+    for origin in 0..20_000 {
+        assert_eq!(bench.succeed(), origin);
+        bench.pass_time(10);
+    }
+    assert_eq!((bench.logs[1].len(), bench.running.len()), (0, 0));
+    assert_eq!(bench.committed()[0].0, 20_000);
+}
+
+#[test]
+fn a_head_that_takes_long_holds_back_only_those_behind_it() {
+    let mut bench = Bench::new(config(OnDeadLetter::Hold), two_tiers());
+    bench.produce((0..2000).map(|_| 1).chain([2]));
+    assert_eq!(bench.running(), [0]);
+    bench.pass_time(900);
+    assert_eq!(bench.running(), [0]);
+    // A clock that goes back makes nobody wait for ever.
+    bench.pass_time(-600_000);
+    for _ in 0..4 {
+        bench.pass_time(500);
+    }
+    assert_eq!(bench.running(), [0, 2000]);
+    assert_eq!(bench.logs[1].len(), 1999);
+    for origin in [0, 2000].into_iter().chain(1..2000) {
+        assert_eq!(bench.succeed(), origin);
+    }
+}
+
+#[test]
 fn followers_wait_behind_a_head_that_is_retried() {
     let mut bench = Bench::new(config(OnDeadLetter::Hold), two_tiers());
     bench.produce([1, 1]);

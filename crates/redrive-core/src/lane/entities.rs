@@ -78,6 +78,8 @@ pub(super) struct Entity {
     records: Records,
     /// Which one runs, or waits for its time to.
     pub(super) turn: Option<Identity>,
+    /// Since when.
+    pub(super) turn_since: Timestamp,
     /// From which record on some may be folded away. None: everything of it that is pending is here.
     pub(super) horizon: Option<Identity>,
     /// The same, of what was folded away since what is folded away was last read again.
@@ -244,9 +246,18 @@ impl Entities {
                 let [beyond, parked, held, dying] = [0; 4];
                 let horizon = is_folded.then_some(Identity::FIRST);
                 let refolded = is_refolded.then_some(Identity::FIRST);
-                let turn = None;
-                let mut entity =
-                    Entity { records, turn, horizon, refolded, beyond, parked, held, dying };
+                let (turn, turn_since) = (None, Timestamp::default());
+                let mut entity = Entity {
+                    records,
+                    turn,
+                    turn_since,
+                    horizon,
+                    refolded,
+                    beyond,
+                    parked,
+                    held,
+                    dying,
+                };
                 entity.count(&pending, true);
                 self.entities.insert(id, entity);
             }
@@ -261,6 +272,13 @@ impl Entities {
     ) {
         if let Some(entity) = self.entities.get_mut(&id) {
             entity.change(identity, change);
+        }
+    }
+
+    /// From now on it is the turn of this one of an entity's records.
+    pub(super) fn give_turn(&mut self, id: EntityId, to: Identity, now: Timestamp) {
+        if let Some(entity) = self.entities.get_mut(&id) {
+            (entity.turn, entity.turn_since) = (Some(to), now);
         }
     }
 

@@ -136,6 +136,13 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         true
     }
 
+    /// Whether the source is held back by records that stand aside.
+    pub(super) fn is_crowded(&self) -> bool {
+        let is_theirs = self.parked.len() > self.config.ready_limit / 2
+            || self.parked.bytes() > self.config.byte_budget / 2;
+        self.is_paused && is_theirs && self.phase == Phase::Open
+    }
+
     pub(super) fn is_committing(&self) -> bool {
         self.committing.is_some()
     }

@@ -158,6 +158,8 @@ pub struct OrderedLane<P, H> {
     again_at: Option<Timestamp>,
     /// When to ask again for what was folded away and could not be read.
     scan_at: Option<Timestamp>,
+    /// When to look again for heads that take long, while the source is held back.
+    relieve_at: Option<Timestamp>,
     /// With more records than this it is tried again to fold some away.
     full_at: usize,
     /// When parked records are to be appended again.
@@ -251,6 +253,7 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
             again: Vec::new(),
             again_at: None,
             scan_at: None,
+            relieve_at: None,
             full_at: 0,
             aging: BTreeSet::new(),
             touched: BTreeSet::new(),
@@ -775,6 +778,7 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
             .chain(aging)
             .chain(folds)
             .chain(self.scan_at)
+            .chain(self.relieve_at)
             .min()
             .map(|it| it.max(soonest))
     }
@@ -819,6 +823,9 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
                 while let Some(action) = self.lanes[part].next_action() {
                     self.route(part, action);
                 }
+            }
+            if self.stage == Stage::Open {
+                self.relieve(now, slots);
             }
             if self.stage != Stage::Open || (self.touched.is_empty() && !self.is_stirred) {
                 break;

@@ -137,9 +137,7 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
         if is_free {
             let pending = Pending { state: State::Turn, ..pending };
             self.entities.insert(entity, identity, pending, folded);
-            if let Some(entity) = self.entities.get_mut(entity) {
-                entity.turn = Some(identity);
-            }
+            self.entities.give_turn(entity, identity, now);
             return self.lanes[part].admit(item, now, slots);
         }
         self.lanes[part].park(item);

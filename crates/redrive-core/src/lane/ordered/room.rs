@@ -1,15 +1,19 @@
 //! What an ordered lane has no room for.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use super::super::Phase;
 use super::super::entities::{Copy, Pending, State};
 use super::super::entity::{EntityId, Identity};
+use super::super::{Phase, Slots};
 use super::{OrderedLane, Routed};
 use crate::time::Timestamp;
 
 /// Of an entity with many records so many stay, when others are folded away.
 const KEPT_OF_AN_ENTITY: usize = 1;
+
+/// A head that has its turn for longer than this takes long.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
     /// Folds a copy away that is needed by then.
@@ -127,6 +131,34 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
         }
         for (lane, keys) in self.lanes.iter_mut().zip(&waiting) {
             lane.fold_waiting(keys);
+        }
+    }
+
+    /// Where records that stand aside hold the source back, those go to the first tier whose head takes long, so that others
+    /// can go on. Behind a head that is quick they are held: they would be slower by way of a tier.
+    pub(super) fn relieve(&mut self, now: Timestamp, slots: &mut Slots) {
+        if self.lanes.len() == 1 || !self.lanes[0].is_crowded() {
+            self.relieve_at = None;
+            return;
+        }
+        // Not for each one that comes: a look at all entities takes its time.
+        if self.relieve_at.is_none_or(|at| at > now.after(PATIENCE)) {
+            self.relieve_at = Some(now.after(PATIENCE / 2));
+        }
+        if self.relieve_at.is_some_and(|at| now < at) {
+            return;
+        }
+        self.relieve_at = Some(now.after(PATIENCE / 2));
+        let mut slow = Vec::new();
+        for (id, entity) in self.entities.iter_mut().filter(|it| it.1.held() > 0) {
+            // The clock may have gone back.
+            entity.turn_since = entity.turn_since.min(now);
+            if entity.turn.is_some() && now.since(entity.turn_since) >= PATIENCE {
+                slow.push(id);
+            }
+        }
+        for id in slow {
+            self.send_held(id, now, slots);
         }
     }
 

@@ -25,14 +25,14 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
         if is_beyond {
             self.folds.starve();
             self.fold_beyond(id);
-            return self.send_held(id, usize::MAX, now, slots);
+            return self.send_held(id, now, slots);
         }
         if is_unread {
             self.behind_source.insert((first.origin, id));
         } else if let Some(head) = head.filter(|head| *head < first) {
             // An operator who sends an entity's records back begins with its head, and opens it when all are there.
             if first.origin == head.origin {
-                return self.send_held(id, usize::MAX, now, slots);
+                return self.send_held(id, now, slots);
             }
             if entity.parked() == 0 {
                 return;
@@ -76,21 +76,15 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
                 }
             }
             self.entities.change(id, first, |it| it.state = State::Turn);
-            if let Some(entity) = self.entities.get_mut(id) {
-                entity.turn = Some(first);
-            }
+            self.entities.give_turn(id, first, now);
             let copy = pending.copy;
             self.lanes[copy.part].unpark(copy.key(), copy.fate, now, slots);
             self.is_stirred = true;
         }
-        let Some(entity) = self.entities.get(id) else {
-            return;
-        };
-        // Where something is pending in a tier, later ones go there as well. Else they are held, as long as there is room.
-        let room = self.config.lane.ready_limit;
-        let over = self.lanes[0].parked.len().saturating_sub(room);
-        let count = if entity.is_beyond() { usize::MAX } else { over };
-        self.send_held(id, count, now, slots);
+        // Where something is pending in a tier, later ones go there as well. Else they are held, and the source with them.
+        if self.entities.get(id).is_some_and(Entity::is_beyond) {
+            self.send_held(id, now, slots);
+        }
     }
 
     /// Takes records back that were to follow a head to the dead-letter topic, and whose entity was opened before they went.
@@ -124,26 +118,17 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
         }
     }
 
-    /// Sends records of an entity that are held in the source to the first tier, the last ones first.
-    pub(super) fn send_held(
-        &mut self,
-        id: EntityId,
-        count: usize,
-        now: Timestamp,
-        slots: &mut Slots,
-    ) {
-        let Some(entity) = self.entities.get(id) else {
+    /// Sends records of an entity that are held in the source to the first tier.
+    pub(super) fn send_held(&mut self, id: EntityId, now: Timestamp, slots: &mut Slots) {
+        let Some(entity) = self.entities.get(id).filter(|it| it.held() > 0) else {
             return;
         };
-        let count = if self.lanes.len() > 1 { entity.held().min(count) } else { 0 };
-        if count == 0 {
+        if self.lanes.len() == 1 {
             return;
         }
         let is_held = |it: &Pending| it.copy.part == 0 && it.is_parked();
-        let held = entity.iter().rev().filter(|it| is_held(it.1)).map(|it| it.0);
-        let mut held: Vec<_> = held.take(count).collect();
-        held.reverse();
-        for identity in held {
+        let held = entity.iter().filter(|it| is_held(it.1)).map(|it| it.0);
+        for identity in held.collect::<Vec<_>>() {
             self.send(id, identity, Sent::Behind, now, slots);
         }
     }
