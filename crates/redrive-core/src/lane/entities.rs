@@ -1,6 +1,12 @@
 //! The entities of an ordered lane that have something pending, and nothing of the others.
 
-use std::collections::BTreeMap;
+#![expect(
+    clippy::disallowed_types,
+    reason = "with its own hasher a table's order is the same in every run"
+)]
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 use super::Fate;
 use super::entity::{EntityId, Identity};
@@ -93,31 +99,98 @@ pub(super) struct Entity {
     dying: usize,
 }
 
-/// Nearly every entity has one record.
+/// Nearly every entity has one record, and most others have few.
 #[derive(Debug)]
 enum Records {
     One(Identity, Pending),
+    /// In their order.
+    Few(VecDeque<(Identity, Pending)>),
     Many(BTreeMap<Identity, Pending>),
+}
+
+/// Where so many are few, a place among them is found and made faster than in a tree.
+const FEW: usize = 32;
+
+impl Records {
+    fn insert(&mut self, identity: Identity, pending: Pending) {
+        match self {
+            Records::One(before, other) => {
+                let mut few = VecDeque::from([(*before, *other)]);
+                few.insert(usize::from(*before < identity), (identity, pending));
+                *self = Records::Few(few);
+            }
+            Records::Few(few) if few.len() < FEW => {
+                let at = few.partition_point(|it| it.0 < identity);
+                few.insert(at, (identity, pending));
+            }
+            Records::Few(few) => {
+                let few = std::mem::take(few);
+                let many = few.into_iter().chain([(identity, pending)]).collect();
+                *self = Records::Many(many);
+            }
+            Records::Many(many) => {
+                many.insert(identity, pending);
+            }
+        }
+    }
+
+    fn get(&self, identity: Identity) -> Option<&Pending> {
+        match self {
+            Records::One(it, pending) => (*it == identity).then_some(pending),
+            Records::Few(few) => {
+                let at = few.binary_search_by_key(&identity, |it| it.0).ok()?;
+                few.get(at).map(|it| &it.1)
+            }
+            Records::Many(many) => many.get(&identity),
+        }
+    }
+
+    fn get_mut(&mut self, identity: Identity) -> Option<&mut Pending> {
+        match self {
+            Records::One(it, pending) => (*it == identity).then_some(pending),
+            Records::Few(few) => {
+                let at = few.binary_search_by_key(&identity, |it| it.0).ok()?;
+                few.get_mut(at).map(|it| &mut it.1)
+            }
+            Records::Many(many) => many.get_mut(&identity),
+        }
+    }
+
+    /// Removes one that is there. Returns whether it was the last.
+    fn remove(&mut self, identity: Identity) -> bool {
+        match self {
+            Records::One(..) => true,
+            Records::Few(few) => {
+                if let Ok(at) = few.binary_search_by_key(&identity, |it| it.0) {
+                    few.remove(at);
+                }
+                few.is_empty()
+            }
+            Records::Many(many) => {
+                many.remove(&identity);
+                many.is_empty()
+            }
+        }
+    }
 }
 
 impl Entity {
     pub(super) fn first(&self) -> Option<(Identity, &Pending)> {
         match &self.records {
             Records::One(identity, pending) => Some((*identity, pending)),
+            Records::Few(few) => few.front().map(|it| (it.0, &it.1)),
             Records::Many(many) => many.first_key_value().map(|it| (*it.0, it.1)),
         }
     }
 
     pub(super) fn get(&self, identity: Identity) -> Option<&Pending> {
-        match &self.records {
-            Records::One(it, pending) => (*it == identity).then_some(pending),
-            Records::Many(many) => many.get(&identity),
-        }
+        self.records.get(identity)
     }
 
     pub(super) fn len(&self) -> usize {
         match &self.records {
             Records::One(..) => 1,
+            Records::Few(few) => few.len(),
             Records::Many(many) => many.len(),
         }
     }
@@ -125,6 +198,7 @@ impl Entity {
     pub(super) fn iter(&self) -> Box<dyn DoubleEndedIterator<Item = (Identity, &Pending)> + '_> {
         match &self.records {
             Records::One(identity, pending) => Box::new(std::iter::once((*identity, pending))),
+            Records::Few(few) => Box::new(few.iter().map(|it| (it.0, &it.1))),
             Records::Many(many) => Box::new(many.iter().map(|it| (*it.0, it.1))),
         }
     }
@@ -168,15 +242,7 @@ impl Entity {
 
     fn insert(&mut self, identity: Identity, pending: Pending) {
         self.count(&pending, true);
-        match &mut self.records {
-            Records::Many(many) => {
-                many.insert(identity, pending);
-            }
-            Records::One(before, other) => {
-                let many = BTreeMap::from([(*before, *other), (identity, pending)]);
-                self.records = Records::Many(many);
-            }
-        }
+        self.records.insert(identity, pending);
     }
 
     fn change(&mut self, identity: Identity, change: impl FnOnce(&mut Pending)) {
@@ -186,11 +252,8 @@ impl Entity {
         self.count(&pending, false);
         change(&mut pending);
         self.count(&pending, true);
-        match &mut self.records {
-            Records::One(_, one) => *one = pending,
-            Records::Many(many) => {
-                many.insert(identity, pending);
-            }
+        if let Some(place) = self.records.get_mut(identity) {
+            *place = pending;
         }
     }
 }
@@ -198,8 +261,41 @@ impl Entity {
 /// The entities that have something pending.
 #[derive(Debug, Default)]
 pub(super) struct Entities {
-    entities: BTreeMap<EntityId, Entity>,
+    entities: HashMap<EntityId, Entity, BuildHasherDefault<OwnHash>>,
     records: usize,
+}
+
+impl Hash for EntityId {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.halves().1);
+    }
+}
+
+/// An entity's id is a hash already. So their order in memory is the same in every run.
+#[derive(Debug, Default)]
+struct OwnHash(u64);
+
+impl Hasher for OwnHash {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write_u64(&mut self, half: u64) {
+        self.0 = half;
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|it| self.0 = self.0.rotate_left(8) ^ u64::from(*it));
+    }
+}
+
+/// What is left of an entity when a record of it is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Left {
+    /// Whether nothing is known of it any more.
+    pub(super) is_gone: bool,
+    /// Whether some of it may be folded away.
+    pub(super) may_be_folded: bool,
 }
 
 impl Entities {
@@ -215,6 +311,7 @@ impl Entities {
         self.entities.get(&id)?.get(identity)
     }
 
+    /// All of them, in an order that is the same in every run and means nothing.
     pub(super) fn iter(&self) -> impl Iterator<Item = (EntityId, &Entity)> {
         self.entities.iter().map(|it| (*it.0, it.1))
     }
@@ -283,7 +380,7 @@ impl Entities {
     }
 
     /// A record is not pending any more.
-    pub(super) fn remove(&mut self, id: EntityId, identity: Identity) -> Option<Pending> {
+    pub(super) fn remove(&mut self, id: EntityId, identity: Identity) -> Option<Left> {
         let entity = self.entities.get_mut(&id)?;
         let pending = *entity.get(identity)?;
         self.records -= 1;
@@ -291,17 +388,12 @@ impl Entities {
             entity.turn = None;
         }
         entity.count(&pending, false);
-        let is_empty = match &mut entity.records {
-            Records::One(..) => true,
-            Records::Many(many) => {
-                many.remove(&identity);
-                many.is_empty()
-            }
-        };
-        if is_empty {
+        let is_gone = entity.records.remove(identity);
+        let left = Left { is_gone, may_be_folded: entity.horizon.is_some() };
+        if is_gone {
             self.entities.remove(&id);
         }
-        Some(pending)
+        Some(left)
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (EntityId, &mut Entity)> {

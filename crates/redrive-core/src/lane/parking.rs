@@ -4,9 +4,10 @@
 //! the budget; the others are read again when it is their turn. Of a source topic all are kept, and the topic is paused
 //! when there are too many.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
 
+use super::by_offset::ByOffset;
 use super::waiting::Key;
 use super::{Action, Active, Fate, Hop, Item, Lane, LaneKind, Phase, Slots, Stage};
 use crate::mutation::{self, Mutation};
@@ -16,14 +17,14 @@ use crate::time::Timestamp;
 /// The payloads of parked records.
 #[derive(Debug)]
 pub(super) struct Parked<P> {
-    kept: BTreeMap<i64, Item<P>>,
+    kept: ByOffset<Item<P>>,
     bytes: usize,
     to_keep: fn(P) -> P,
 }
 
 impl<P> Parked<P> {
     pub(super) fn new() -> Self {
-        Self { kept: BTreeMap::new(), bytes: 0, to_keep: |payload| payload }
+        Self { kept: ByOffset::new(), bytes: 0, to_keep: |payload| payload }
     }
 
     /// Sets what makes a payload fit for being kept.
@@ -46,7 +47,7 @@ impl<P> Parked<P> {
     }
 
     pub(super) fn take(&mut self, offset: i64) -> Option<Item<P>> {
-        let item = self.kept.remove(&offset)?;
+        let item = self.kept.remove(offset)?;
         self.bytes -= item.bytes;
         Some(item)
     }

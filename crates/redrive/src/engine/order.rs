@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use redrive_core::Timestamp;
 use redrive_core::lane::{
-    Action, EntityId, Hop, Marker, OrderedAction, OrderedCensus, Part, Ranked,
+    Action, EntityId, Hop, Marker, OrderedAction, OrderedCensus, Part, Ranked, Run,
 };
 
 use super::inbox::LaneKey;
@@ -77,15 +77,12 @@ impl Engine {
         self.tell_taken_over(home);
         let partition = self.lanes.get(&home).map_or(0, |it| it.key.partition);
         while let Some(whole) = self.wholes.get_mut(&home) {
+            // Nearly all that it asks for.
+            while let Some(Run { offset, payload, in_place }) = whole.machine.next_source_run() {
+                let (lane, role, record) = (home, Role::Source, payload.payload);
+                self.starts.push(Start { lane, role, partition, offset, record, in_place });
+            }
             match whole.machine.next_action() {
-                // Nearly all that it asks for.
-                Some(OrderedAction::Part {
-                    part: 0,
-                    action: Action::Run { offset, payload, in_place },
-                }) => {
-                    let (lane, role, record) = (home, Role::Source, payload.payload);
-                    self.starts.push(Start { lane, role, partition, offset, record, in_place });
-                }
                 Some(OrderedAction::Part { part, action }) => {
                     if let Some(lane) = whole.parts.get(part).copied() {
                         self.perform_part(lane, action, now);

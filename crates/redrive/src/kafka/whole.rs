@@ -200,7 +200,7 @@ impl Member {
         let names: Vec<_> = parts.iter().map(|it| (&*it.0, it.1)).collect();
         let made = open(config, &names, &assigned, state_end, said);
         let machine = match made {
-            Ok(machine) => Box::new(machine.keeping_by(to_keep)),
+            Ok(machine) => Box::new(machine.keeping_by(to_keep).before_end(prefetch)),
             Err(error) => {
                 _ = self.pulse.fatal.set(format!("{}/{}: {error}", home.0, home.1));
                 return Vec::new();
@@ -288,6 +288,10 @@ pub(crate) fn open<P: Clone, H: Clone + Routed>(
         |part| blocks(part).into_iter().flat_map(|it| it.keys().copied()).collect(),
         |part, id| blocks(part).and_then(|it| it.get(&id).cloned()),
     )
+}
+
+fn prefetch(ranked: &Ranked<Record>) {
+    ranked.payload.prefetch();
 }
 
 fn to_keep(ranked: Ranked<Record>) -> Ranked<Record> {

@@ -35,7 +35,7 @@ use super::epochs::Epochs;
 use super::folds::Folds;
 use super::{
     Action, Assigned, Fate, Item, LOOK_EVERY, Lane, LaneConfig, LaneKind, Next, Order,
-    PUBLISH_AGAIN, Phase, Slots,
+    PUBLISH_AGAIN, Phase, Run, Slots,
 };
 use crate::mutation::{self, Mutation};
 use crate::offsets::{BlockId, MapError};
@@ -165,7 +165,7 @@ pub struct OrderedLane<P, H> {
     /// When parked records are to be appended again.
     aging: BTreeSet<(Timestamp, EntityId, Identity)>,
     /// Entities to be looked at.
-    touched: BTreeSet<EntityId>,
+    touched: Vec<EntityId>,
     /// The offset behind the hop that was acknowledged last.
     below: i64,
     void: u64,
@@ -256,7 +256,7 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
             relieve_at: None,
             full_at: 0,
             aging: BTreeSet::new(),
-            touched: BTreeSet::new(),
+            touched: Vec::new(),
             below: 0,
             void: 0,
             superseded: 0,
@@ -277,6 +277,13 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
     #[must_use]
     pub fn keeping_by(mut self, to_keep: fn(Ranked<P>) -> Ranked<P>) -> Self {
         self.lanes = self.lanes.into_iter().map(|it| it.keeping_by(to_keep)).collect();
+        self
+    }
+
+    /// Sets what is done with a payload when its record is about to be settled together with others.
+    #[must_use]
+    pub fn before_end(mut self, before_end: fn(&Ranked<P>)) -> Self {
+        self.lanes = self.lanes.into_iter().map(|it| it.before_end(before_end)).collect();
         self
     }
 
@@ -338,7 +345,9 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
     /// Everything that is pending of entities: whose it is, which event, and where its copy stands. By entity, and then in the order in
     /// which they run. What is folded away is not among it.
     pub fn all_pending(&self) -> impl Iterator<Item = (EntityId, Identity, Part, i64)> {
-        self.entities.iter().flat_map(|(id, entity)| {
+        let mut all: Vec<_> = self.entities.iter().collect();
+        all.sort_unstable_by_key(|it| it.0);
+        all.into_iter().flat_map(|(id, entity)| {
             entity.iter().map(move |(it, pending)| (id, it, pending.copy.part, pending.copy.offset))
         })
     }
@@ -601,7 +610,7 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
     pub fn unmarked(&mut self, marker: Marker, now: Timestamp, slots: &mut Slots) {
         if self.unmarking.remove(&marker) && !self.is_closed() {
             self.closed.open(marker, i64::MAX);
-            self.touched.insert(marker.entity);
+            self.touch(marker.entity);
             self.turn(None, now, slots);
         }
     }
@@ -690,7 +699,7 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
         {
             self.opening.pop_first();
             self.closed.open(marker, deleted_at);
-            self.touched.insert(marker.entity);
+            self.touch(marker.entity);
             if self.folds.may_have(marker.entity) {
                 self.folds.seek();
             }
@@ -761,7 +770,19 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
 
     /// What is to be done next.
     pub fn next_action(&mut self) -> Option<OrderedAction<P, H>> {
+        for part in 0..self.lanes.len() {
+            let run = self.lane(part).and_then(Lane::next_run);
+            if let Some(Run { offset, payload, in_place }) = run {
+                let action = Action::Run { offset, payload, in_place };
+                return Some(OrderedAction::Part { part, action });
+            }
+        }
         self.actions.pop_front()
+    }
+
+    /// What of the source is to run next. [`OrderedLane::next_action`] gives the same, as one action among others.
+    pub fn next_source_run(&mut self) -> Option<Run<Ranked<P>>> {
+        self.lane(0)?.next_run()
     }
 
     /// When to come back with [`OrderedLane::tick`], if nothing happens before. It is later than `now`.
@@ -820,7 +841,7 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
                 for ended in ends {
                     self.ended(part, ended);
                 }
-                while let Some(action) = self.lanes[part].next_action() {
+                while let Some(action) = self.lanes[part].actions.pop_front() {
                     self.route(part, action);
                 }
             }
@@ -830,9 +851,13 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
             if self.stage != Stage::Open || (self.touched.is_empty() && !self.is_stirred) {
                 break;
             }
-            for id in std::mem::take(&mut self.touched) {
+            let mut touched = std::mem::take(&mut self.touched);
+            for id in touched.drain(..) {
                 self.schedule(id, now, slots);
             }
+            // Its memory is used again.
+            touched.append(&mut self.touched);
+            self.touched = touched;
             if std::mem::take(&mut self.is_stirred) {
                 self.lanes.iter_mut().for_each(|lane| lane.tick(now, slots));
             }
@@ -895,7 +920,7 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
             self.has_claimed = true;
             for part in 0..self.lanes.len() {
                 self.lanes[part].build_commit(now);
-                while let Some(action) = self.lanes[part].next_action() {
+                while let Some(action) = self.lanes[part].actions.pop_front() {
                     self.route(part, action);
                 }
             }

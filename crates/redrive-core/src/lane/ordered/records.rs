@@ -1,6 +1,6 @@
 //! Records of an ordered lane that come and go.
 
-use super::super::entities::{Copy, Part, Pending, Sent, State};
+use super::super::entities::{Copy, Left, Part, Pending, Sent, State};
 use super::super::entity::{EntityId, Identity};
 use super::super::parking::Ended;
 use super::super::{Action, Fate, Hop, Item, Lane, Marker, Phase, Ranked, Slots};
@@ -69,7 +69,9 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
                 .retention
                 .map_or(Timestamp::from_millis(i64::MAX), |it| item.appended_at.after(it / 2)),
         };
-        if let Some(hopping) = self.hops.get_mut(&(entity, identity)) {
+        if !self.hops.is_empty()
+            && let Some(hopping) = self.hops.get_mut(&(entity, identity))
+        {
             // This is the copy that is on its way, or one more of it, or one that is ahead of it and was folded away.
             let before = hopping.copy;
             if hop < hopping.hop || before.is_some_and(|it| it.hop >= hop) {
@@ -108,7 +110,7 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
             self.entities.change(entity, identity, |it| {
                 *it = Pending { copy, state: State::Parked, is_hopping: false };
             });
-            self.touched.insert(entity);
+            self.touch(entity);
             return;
         }
         let known = self.entities.get(entity);
@@ -143,7 +145,7 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
         self.lanes[part].park(item);
         self.age(entity, identity, &copy);
         self.entities.insert(entity, identity, pending, folded);
-        self.touched.insert(entity);
+        self.touch(entity);
         // Else it could be folded away again before its turn comes.
         let is_old = is_scanned && copy.until <= now && copy.part > 0;
         if is_old && !mutation::is(Mutation::NeverReappend) {
@@ -194,7 +196,7 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
                 && (origin < position || is_whole)
             {
                 self.behind_source.pop_first();
-                self.touched.insert(entity);
+                self.touch(entity);
             }
         }
     }
@@ -207,10 +209,17 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
 
     /// A record is not pending any more. If it was the last that is known of its entity, there may be more.
     pub(super) fn forget(&mut self, id: EntityId, identity: Identity) {
-        let has_more = self.entities.get(id).is_some_and(|it| it.horizon.is_some());
-        self.entities.remove(id, identity);
-        if has_more && self.entities.get(id).is_none() {
-            self.folds.starve();
+        match self.entities.remove(id, identity) {
+            Some(Left { is_gone: true, may_be_folded: false }) => {}
+            Some(Left { is_gone: true, may_be_folded: true }) => self.folds.starve(),
+            Some(Left { is_gone: false, .. }) | None => self.touch(id),
+        }
+    }
+
+    /// An entity is to be looked at.
+    pub(super) fn touch(&mut self, id: EntityId) {
+        if self.touched.last() != Some(&id) {
+            self.touched.push(id);
         }
     }
 
@@ -258,7 +267,7 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
         {
             it.turn = None;
         }
-        self.touched.insert(entity);
+        self.touch(entity);
     }
 
     pub(super) fn ended(&mut self, part: Part, ended: Ended<Ranked<P>, H>) {
@@ -285,7 +294,6 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
                     self.close(Marker { entity, head: identity, epoch: None }, i64::MIN);
                 }
                 self.forget(entity, identity);
-                self.touched.insert(entity);
             }
             Ended::Gone { offset } => {
                 let is_it = |it: &Pending| (it.copy.part, it.copy.offset) == (part, offset);
@@ -294,7 +302,6 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
                 let found = found.filter(|it| is_it(it.1.1)).map(|it| (it.0, it.1.0)).next();
                 if let Some((entity, identity)) = found {
                     self.forget(entity, identity);
-                    self.touched.insert(entity);
                 }
             }
         }
@@ -319,7 +326,7 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
                     let hopping = Hopping { to, hop: rank.hop + 1, below: None, copy: None };
                     self.hops.entry((entity, identity)).or_insert(hopping);
                     self.entities.change(entity, identity, |it| it.is_hopping = true);
-                    self.touched.insert(entity);
+                    self.touch(entity);
                 } else if self.closes(entity, identity, hop) {
                     let marker = Marker { entity, head: identity, epoch: self.epoch() };
                     let payload = payload.clone();

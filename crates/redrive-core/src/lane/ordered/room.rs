@@ -192,7 +192,7 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
         if let Some((part, piece)) = self.folds.next() {
             let ticket = self.lanes[part].ask_for(piece.range());
             self.folds.asked(ticket, piece, now);
-            while let Some(action) = self.lanes[part].next_action() {
+            while let Some(action) = self.lanes[part].actions.pop_front() {
                 self.route(part, action);
             }
         } else if !self.folds.is_asking() {
@@ -200,7 +200,7 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
             for (id, entity) in self.entities.iter_mut() {
                 if entity.horizon.is_some() {
                     entity.horizon = entity.refolded;
-                    self.touched.insert(id);
+                    self.touched.push(id);
                 }
             }
         }
