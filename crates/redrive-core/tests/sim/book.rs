@@ -15,6 +15,8 @@ pub struct OrderBook {
     now: u64,
     /// Every record of an entity, by where it was produced.
     produced: BTreeMap<Who, BTreeMap<Identity, Produced>>,
+    /// What was sent back, and then once more, since a deposed owner brought it to the dead-letter topic as well. It may still run.
+    replaced: BTreeMap<Who, BTreeMap<Identity, Produced>>,
     /// What each owner has started, and when last, by the owner's generation.
     started: BTreeMap<(u64, Who), BTreeMap<Identity, Started>>,
     /// What it has started last, and from which copy.
@@ -91,7 +93,9 @@ impl OrderBook {
 
     /// An owner has deleted a marker: it is void, or the record that it is there for runs again after all.
     pub fn unmarked(&mut self, lane: usize, marker: Marker) {
-        let records = self.produced.get_mut(&(lane, marker.entity)).into_iter();
+        let who = (lane, marker.entity);
+        let records = [self.produced.get_mut(&who), self.replaced.get_mut(&who)];
+        let records = records.into_iter().flatten();
         let sent_back = records.flat_map(BTreeMap::values_mut).flat_map(|it| &mut it.sent_back);
         sent_back.for_each(|it| {
             it.held_by.remove(&marker);
@@ -113,8 +117,10 @@ impl OrderBook {
         self.now += 1;
         let held_by = markers.into_iter().filter(holds).collect();
         let sent_back = Some(SentBack { when: self.now, at, held_by });
-        let records = self.produced.entry((lane, entity)).or_default();
-        records.retain(|_, it| it.id != id);
+        let who = (lane, entity);
+        let records = self.produced.entry(who).or_default();
+        let before = records.extract_if(.., |_, it| it.id == id);
+        self.replaced.entry(who).or_default().extend(before);
         records.insert(identity, Produced { id, sent_back });
     }
 
@@ -194,7 +200,8 @@ impl OrderBook {
                 "record {id} at {identity:?} overtakes {it} at {other:?} of its entity"
             ));
         }
-        let record = records.get(&identity);
+        let replaced = || self.replaced.get(&who)?.get(&identity);
+        let record = records.get(&identity).or_else(replaced);
         let is_before = |it: &Started| record.is_none_or(|record| record.is_before(it));
         let mut later = started.range((Excluded(identity), Unbounded));
         if let Some((last, _)) = later.find(|it| is_before(it.1)) {
