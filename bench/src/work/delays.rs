@@ -1,0 +1,49 @@
+//! (3) Retries whose delays are mixed in one retry topic: how late they run.
+
+use anyhow::Result;
+
+use super::{Case, Work, rated};
+use crate::bench::{Bench, Scale};
+use crate::measure::Sample;
+use crate::task::Task;
+use crate::topics::Filling;
+use crate::turn::{Engine, Turn};
+
+pub(crate) struct Delays;
+
+pub(crate) const MIXED: &str = "1 to 30 s, mixed";
+pub(crate) const SAME: &str = "10 s each";
+
+impl Work for Delays {
+    fn name(&self) -> &'static str {
+        "delays"
+    }
+
+    fn cases(&self) -> Vec<Case> {
+        use Engine::{Parallel, Redrive, Spring, SpringTuned};
+        // A retry topic of Spring's has one delay. So there is a second form that it can do, too.
+        vec![
+            Case::new(MIXED, &[Redrive, Parallel]),
+            Case::new(SAME, &[Redrive, Spring, SpringTuned, Parallel]),
+        ]
+    }
+
+    fn pilot(&self, _: Scale) -> Option<u64> {
+        None
+    }
+
+    fn turn(&self, bench: &mut Bench, case: &Case, engine: Engine, _: u64) -> Result<Sample> {
+        let is_quick = bench.scale.is_quick;
+        let records = if is_quick { 3_000 } else { 100_000 };
+        let (delay, delay_max) = match (case.label == MIXED, is_quick) {
+            (true, true) => (200, 3_000),
+            (true, false) => (1_000, 30_000),
+            (false, true) => (1_000, 1_000),
+            (false, false) => (10_000, 10_000),
+        };
+        let task = Task { percent: 100, delay, delay_max, ..Task::default() };
+        let topic = bench.topic(Filling::new(records, 100))?;
+        let name = bench.turn_name();
+        Ok(rated(bench.turn(engine, Turn::new(&topic, &name, records, task))?))
+    }
+}

@@ -1,0 +1,57 @@
+//! (4) A handler that takes 10 ms, and order per key: how close an engine comes to what keys and slots allow.
+
+use anyhow::Result;
+
+use super::{Case, Work, rated};
+use crate::bench::{Bench, Scale};
+use crate::measure::Sample;
+use crate::task::Task;
+use crate::topics::Filling;
+use crate::turn::{Engine, PARTITIONS, Turn};
+
+pub(crate) struct Keys;
+
+pub(crate) const FORMS: [(&str, u64); 3] = [("1 key", 1), ("20 keys", 20), ("10,000 keys", 10_000)];
+
+/// How many records run at the same time, if they are of as many keys.
+const SLOTS: u32 = 256;
+
+/// How long a run takes.
+const TAKES: u64 = 10;
+
+impl Work for Keys {
+    fn name(&self) -> &'static str {
+        "keys"
+    }
+
+    fn cases(&self) -> Vec<Case> {
+        let engines = [Engine::Ordered, Engine::Parallel, Engine::SpringTuned];
+        FORMS.iter().map(|it| Case::new(it.0, &engines)).collect()
+    }
+
+    fn pilot(&self, scale: Scale) -> Option<u64> {
+        Some(if scale.is_quick { 100 } else { 300 })
+    }
+
+    fn turn(&self, bench: &mut Bench, case: &Case, engine: Engine, records: u64) -> Result<Sample> {
+        let keys = FORMS.iter().find(|it| it.0 == case.label).map_or(1, |it| it.1);
+        let task = Task { takes: TAKES, ..Task::default() };
+        let topic = bench.topic(Filling { records, size: 100, keys })?;
+        let name = bench.turn_name();
+        let turn = Turn { ordered: true, concurrency: SLOTS, ..Turn::new(&topic, &name, records, task) };
+        let mut sample = rated(bench.turn(engine, turn)?);
+        // Spring has a thread for each partition, and no more.
+        let slots = match engine {
+            Engine::SpringTuned => PARTITIONS.unsigned_abs(),
+            _ => SLOTS,
+        };
+        // Sleeping takes a little longer than it is asked to, which is nobody's fault.
+        let run = sample.get("busy").unwrap_or(0.0) / sample.get("records").unwrap_or(1.0);
+        let bound = keys.min(slots.into()) as f64 / run;
+        if let Some(rate) = sample.get("rate") {
+            sample.set("of_bound", rate / bound);
+            sample.set("run_ms", run * 1000.0);
+        }
+        Ok(sample)
+    }
+}
