@@ -96,10 +96,10 @@ impl Bench {
         if turn.endless {
             return Ok(());
         }
-        // A few seconds: what waits for long is warmed up with little.
-        let waits = turn.task.takes > 0 || turn.task.delay_max > 2000;
-        let records = if waits { 2_000 } else { 200_000 };
-        let warm = self.topic(Filling::new(records, 100))?;
+        // More than can be done in the few seconds that they get.
+        let records = 1_000_000;
+        // Other keys, so that it is never the topic that is measured.
+        let warm = self.topic(Filling { records, size: 100, keys: 999_983 })?;
         let other = Turn { topic: warm.clone(), ..turn.clone() };
         topics::make(&self.kafka, &[&other.retry(), &other.dead()])?;
         (turn.warm, turn.warm_records) = (Some(warm), records);
@@ -139,7 +139,9 @@ impl Bench {
         command.args(["-cp", &path]);
         match engine {
             Engine::Parallel => command.arg("Parallel"),
-            _ => command.args(["Spring", "--tuned"]).arg((engine == Engine::SpringTuned).to_string()),
+            _ => {
+                command.args(["Spring", "--tuned"]).arg((engine == Engine::SpringTuned).to_string())
+            }
         };
         Ok(command)
     }

@@ -4,12 +4,16 @@
 //! are ratios, and CPU time more than time. `bench/run` fetches and builds what is needed and starts this.
 
 mod bench;
+mod check;
 mod engine;
 mod ledger;
 mod measure;
+mod report;
 mod results;
 mod run;
 mod stats;
+mod svg;
+mod targets;
 mod task;
 mod topics;
 mod turn;
@@ -21,6 +25,7 @@ use anyhow::Result;
 use clap::Parser;
 
 use bench::Scale;
+use results::Results;
 use run::Order;
 use topics::Filling;
 use turn::{Engine, Turn};
@@ -81,7 +86,12 @@ fn main() -> Result<()> {
         return Ok(());
     }
     if let Some(topic) = args.fill {
-        return topics::fill(&args.kafka, &topic, Filling::new(args.turn.records, args.size), |_| {});
+        return topics::fill(
+            &args.kafka,
+            &topic,
+            Filling::new(args.turn.records, args.size),
+            |_| {},
+        );
     }
     let scale = Scale { is_quick: args.quick, seconds: args.seconds };
     let order = Order {
@@ -92,7 +102,26 @@ fn main() -> Result<()> {
         works: args.work,
         engines: args.engines,
     };
-    let results = run::run(&order, None)?;
-    println!("{}", serde_json::to_string(&results.to_json())?);
+    let kept = args.out.join("results.json");
+    if args.report {
+        return report::write(&Results::read(&kept)?, &args.out);
+    }
+    if args.quick {
+        let results = run::run(&order, None)?;
+        print!("{}", report::summary(&results));
+        return check::check(&results);
+    }
+    // What is measured goes beside what was measured before of other work, once all is over.
+    let results = run::run(&order, Some(&args.out.join("results.part.json")))?;
+    print!("{}", report::summary(&results));
+    let is_whole = order.engines.is_empty();
+    let failures = results.rows.iter().map(|it| it.failures.len()).sum::<usize>();
+    if is_whole {
+        let mut all = Results::read(&kept).unwrap_or_default();
+        all.replace(results);
+        all.write(&kept)?;
+        report::write(&all, &args.out)?;
+    }
+    anyhow::ensure!(failures == 0, "{failures} turns failed: see above");
     Ok(())
 }

@@ -85,8 +85,11 @@ impl Results {
                 })
             })
             .collect();
-        let about: Value =
-            self.about.iter().map(|(key, value)| (key.clone(), Value::from(value.clone()))).collect();
+        let about: Value = self
+            .about
+            .iter()
+            .map(|(key, value)| (key.clone(), Value::from(value.clone())))
+            .collect();
         json!({ "about": about, "rows": rows })
     }
 

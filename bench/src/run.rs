@@ -56,8 +56,17 @@ pub(crate) fn run(order: &Order, keep: Option<&Path>) -> Result<Results> {
     let mut results = Results { about: about(order), rows: Vec::new() };
     for planned in &mut plan {
         let work = &works[planned.work];
-        bar.set_message(format!("{}, {}: {}", work.name(), planned.case.label, planned.engine.title()));
-        match pilot(&mut bench, work.as_ref(), planned) {
+        bar.set_message(format!(
+            "{}, {}: {}",
+            work.name(),
+            planned.case.label,
+            planned.engine.title()
+        ));
+        let found = pilot(&mut bench, work.as_ref(), planned);
+        if pilots > 0 && work.pilot(order.scale).is_some() {
+            bar.inc(1);
+        }
+        match found {
             Ok(records) => planned.records = records,
             Err(error) => fail(&mut results, &bar, work.as_ref(), planned, &error),
         }
@@ -65,8 +74,12 @@ pub(crate) fn run(order: &Order, keep: Option<&Path>) -> Result<Results> {
     // An engine that could not do a little of it will not do more.
     plan.retain(|it| results.row(works[it.work].name(), it.case.label, it.engine).is_none());
     for (index, planned) in plan.iter().enumerate() {
-        let others = plan.iter().filter(|it| (it.work, it.case.label) == (planned.work, planned.case.label));
-        let is_first = plan.iter().position(|it| (it.work, it.case.label) == (planned.work, planned.case.label)) == Some(index);
+        let others =
+            plan.iter().filter(|it| (it.work, it.case.label) == (planned.work, planned.case.label));
+        let is_first = plan
+            .iter()
+            .position(|it| (it.work, it.case.label) == (planned.work, planned.case.label))
+            == Some(index);
         let most = others.map(|it| it.records).max().unwrap_or(0);
         if is_first && works[planned.work].pilot(order.scale).is_some() {
             works[planned.work].prepare(&mut bench, &planned.case, most)?;
@@ -83,6 +96,9 @@ pub(crate) fn run(order: &Order, keep: Option<&Path>) -> Result<Results> {
                 Err(error) => fail(&mut results, &bar, work.as_ref(), planned, &error),
             }
             bar.inc(1);
+            if bar.is_hidden() && !order.scale.is_quick {
+                eprintln!("{}/{}: {}", bar.position(), bar.length().unwrap_or(0), bar.message());
+            }
         }
         if let Some(path) = keep {
             results.write(path)?;
@@ -103,14 +119,24 @@ fn chosen(names: &[String]) -> Result<Vec<Box<dyn Work>>> {
 }
 
 /// A failed turn is told and written down. The others go on: an hour's work is not thrown away for it.
-fn fail(results: &mut Results, bar: &ProgressBar, work: &dyn Work, planned: &Planned, error: &anyhow::Error) {
+fn fail(
+    results: &mut Results,
+    bar: &ProgressBar,
+    work: &dyn Work,
+    planned: &Planned,
+    error: &anyhow::Error,
+) {
     let text = format!("{error:#}");
-    bar.println(format!("{}, {}: {}: {text}", work.name(), planned.case.label, planned.engine.title()));
+    let (case, engine) = (planned.case.label, planned.engine.title());
+    // Where nobody looks at a bar, a line is still worth reading.
+    bar.suspend(|| eprintln!("{}, {case}: {engine}: {text}", work.name()));
     results.row_mut(work.name(), planned.case.label, planned.engine).failures.push(text);
 }
 
 /// Finds out with a few records how many are enough for a measurement.
 fn pilot(bench: &mut Bench, work: &dyn Work, planned: &Planned) -> Result<u64> {
+    /// What an engine that takes less time than this says of its speed is not much.
+    const SHORT: f64 = 1.0;
     let (scale, case) = (bench.scale, &planned.case);
     let Some(few) = work.pilot(scale) else {
         return Ok(0);
@@ -118,11 +144,20 @@ fn pilot(bench: &mut Bench, work: &dyn Work, planned: &Planned) -> Result<u64> {
     if scale.is_quick {
         return Ok(few);
     }
-    let sample = work.turn(bench, case, planned.engine, few)?;
-    bench.bar.inc(1);
-    let rate = sample.get("rate").unwrap_or(0.0);
+    let most = work.most(case);
+    let mut records = few;
+    let rate = loop {
+        let sample = work.turn(bench, case, planned.engine, records)?;
+        let rate = sample.get("rate").unwrap_or(0.0);
+        let wanted = rounded(rate * SHORT * 2.0).min(most);
+        if records as f64 >= rate * SHORT || wanted <= records {
+            break rate;
+        }
+        // Engines differ by a factor of a thousand. A cold start says too little, so no step is a large one.
+        records = wanted.min(records * 50);
+    };
     // A little more than is wanted, since the beginning is slower than the rest.
-    Ok(rounded(rate * scale.seconds as f64 * 1.15).clamp(few, work.most(case)))
+    Ok(rounded(rate * scale.seconds as f64 * 1.1).clamp(few, most))
 }
 
 /// Numbers that differ little are made one, so that engines share topics.

@@ -2,6 +2,9 @@ import java.io.IOException;
 
 /** What the records are for: the same as the handler in src/engine/redrive.rs. */
 final class Service {
+    /** How long a Java machine warms up with the same work, at the most. */
+    static final long WARM_UP_SECONDS = 4;
+
     /** A first run that is to be retried. Without a stack trace, which would cost more than all the rest. */
     static final class NotYet extends RuntimeException {
         NotYet() {

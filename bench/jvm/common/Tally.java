@@ -4,6 +4,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicLongArray;
@@ -101,9 +102,9 @@ final class Tally {
         over.countDown();
     }
 
-    /** Waits until all has ended. */
-    void await() throws InterruptedException {
-        over.await();
+    /** Waits until all has ended, or for so long. */
+    void await(long seconds) throws InterruptedException {
+        over.await(seconds, TimeUnit.SECONDS);
     }
 
     String result() {

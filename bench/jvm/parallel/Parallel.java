@@ -22,7 +22,7 @@ public final class Parallel {
         if (flags.has("warm")) {
             Service warm = new Service(flags, true);
             ParallelStreamProcessor<byte[], byte[]> consumer = start(flags, flags.text("warm"), warm);
-            warm.tally.await();
+            warm.tally.await(Service.WARM_UP_SECONDS);
             consumer.closeDontDrainFirst();
         }
         Service service = new Service(flags, false);
@@ -34,10 +34,10 @@ public final class Parallel {
                 System.out.println(service.tally.result());
             }));
         }
-        service.tally.await();
+        service.tally.await(Long.MAX_VALUE);
         if (flags.has("stuck")) {
             // Until what was done is committed.
-            Thread.sleep(6000);
+            Thread.sleep(2000);
         }
         System.out.println(service.tally.result());
         System.out.flush();

@@ -39,7 +39,7 @@ public final class Spring {
         isTuned = flags.is("tuned");
         if (flags.has("warm")) {
             AnnotationConfigApplicationContext warm = start(flags.text("warm"), true);
-            service.tally.await();
+            service.tally.await(Service.WARM_UP_SECONDS);
             warm.close();
         }
         AnnotationConfigApplicationContext context = start(flags.text("topic"), false);
@@ -50,7 +50,7 @@ public final class Spring {
                 System.out.println(service.tally.result());
             }));
         }
-        service.tally.await();
+        service.tally.await(Long.MAX_VALUE);
         System.out.println(service.tally.result());
         System.out.flush();
         Runtime.getRuntime().halt(0);
@@ -65,6 +65,16 @@ public final class Spring {
     @Configuration
     @EnableKafka
     static class Setup extends RetryTopicConfigurationSupport {
+        @Override
+        protected void configureCustomizers(CustomizersConfigurer customizers) {
+            if (isTuned) {
+                // Else everything behind a record that failed is fetched again.
+                customizers.customizeErrorHandler(it -> it.setSeekAfterError(false));
+                // Else each record that failed costs a request for metadata; here all topics have equal partitions.
+                customizers.customizeDeadLetterPublishingRecoverer(it -> it.setVerifyPartition(false));
+            }
+        }
+
         @Bean
         KafkaTemplate<byte[], byte[]> template() {
             Map<String, Object> writing = new HashMap<>();

@@ -159,9 +159,9 @@ fn headers(message: &BorrowedMessage<'_>, group: &str, delay: i64) -> OwnedHeade
         ("redrive-failed-at", now),
     ];
     let headers = OwnedHeaders::new_with_capacity(texts.len() + numbers.len());
-    let headers = texts.iter().fold(headers, |headers, (key, value)| {
-        headers.insert(Header { key, value: Some(*value) })
-    });
+    let headers = texts
+        .iter()
+        .fold(headers, |headers, (key, value)| headers.insert(Header { key, value: Some(*value) }));
     numbers.iter().fold(headers, |headers, (key, value)| {
         headers.insert(Header { key, value: Some(&value.to_string()) })
     })

@@ -18,8 +18,7 @@ use crate::turn::Turn;
 
 fn config(kafka: &str, turn: &Turn) -> Config {
     let delay = Backoff::Fixed(Duration::from_millis(turn.task.delay));
-    let policy =
-        Policy::named("bench").with_delayed(Delayed::attempts(1).with_backoff(delay));
+    let policy = Policy::named("bench").with_delayed(Delayed::attempts(1).with_backoff(delay));
     let flow = Flow::new(turn.topic.as_str())
         .with_strategy(Strategy::Single(Tier::endless(turn.retry())))
         .with_dead_letter(turn.dead())
@@ -73,8 +72,8 @@ pub(crate) fn run(kafka: &str, turn: &Turn) -> Result<Sample> {
                 async {}
             })
         } else {
-            let naps = (turn.task.takes > 0)
-                .then(|| Naps::new(Duration::from_millis(turn.task.takes)));
+            let naps =
+                (turn.task.takes > 0).then(|| Naps::new(Duration::from_millis(turn.task.takes)));
             let service =
                 Arc::new(Service { task: turn.task.clone(), tally, ledger, naps, handle });
             consumer.with_handler(turn.topic.as_str(), move |record: Record, context: Context| {

@@ -19,6 +19,14 @@ impl Work for Delays {
         "delays"
     }
 
+    fn title(&self) -> &'static str {
+        "Mixed delays in one retry topic"
+    }
+
+    fn about(&self) -> &'static str {
+        "100,000 records fail once and are retried. In the first form each has a delay of its own, and all are in one retry topic. A retry topic of Spring\u{2019}s has one delay, so it is only in the second form, where all are due 10 s after they failed, as fast as they failed: how late the last of them runs is then a matter of throughput."
+    }
+
     fn cases(&self) -> Vec<Case> {
         use Engine::{Parallel, Redrive, Spring, SpringTuned};
         // A retry topic of Spring's has one delay. So there is a second form that it can do, too.

@@ -15,6 +15,14 @@ impl Work for ExactlyOnce {
         "exactly-once"
     }
 
+    fn title(&self) -> &'static str {
+        "Exactly once"
+    }
+
+    fn about(&self) -> &'static str {
+        "As (2), with hops and offsets in one transaction."
+    }
+
     fn cases(&self) -> Vec<Case> {
         let failing = SHARES.iter().filter(|it| it.1 > 0);
         failing.map(|it| Case::new(it.0, &[Engine::Redrive])).collect()

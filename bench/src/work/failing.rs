@@ -19,6 +19,14 @@ impl Work for Failing {
         "failing"
     }
 
+    fn title(&self) -> &'static str {
+        "First runs fail"
+    }
+
+    fn about(&self) -> &'static str {
+        "A share of the records fails its first run and is retried after 1 s. The rate is that of the source topic: from the first delivery until each record has had its first run, while retries run beside it. `0 %` has the same handler and no failures. The raw pipe reads each record and produces it again with the headers that Redrive writes; it never reads them back, which the others do."
+    }
+
     fn cases(&self) -> Vec<Case> {
         use Engine::{Parallel, Pipe, Redrive, Spring, SpringTuned};
         SHARES
@@ -32,7 +40,7 @@ impl Work for Failing {
     }
 
     fn pilot(&self, scale: Scale) -> Option<u64> {
-        Some(if scale.is_quick { 10_000 } else { 50_000 })
+        Some(if scale.is_quick { 10_000 } else { 2_000 })
     }
 
     fn turn(&self, bench: &mut Bench, case: &Case, engine: Engine, records: u64) -> Result<Sample> {

@@ -24,6 +24,14 @@ impl Work for Keys {
         "keys"
     }
 
+    fn title(&self) -> &'static str {
+        "Order per key"
+    }
+
+    fn about(&self) -> &'static str {
+        "The handler waits for 10 ms; 256 records may run at the same time, if they are of as many keys. The bound is what keys and slots allow, by the time that a run really took. Spring has order per partition and a thread for each of the three partitions, which is its bound."
+    }
+
     fn cases(&self) -> Vec<Case> {
         let engines = [Engine::Ordered, Engine::Parallel, Engine::SpringTuned];
         FORMS.iter().map(|it| Case::new(it.0, &engines)).collect()
@@ -38,7 +46,8 @@ impl Work for Keys {
         let task = Task { takes: TAKES, ..Task::default() };
         let topic = bench.topic(Filling { records, size: 100, keys })?;
         let name = bench.turn_name();
-        let turn = Turn { ordered: true, concurrency: SLOTS, ..Turn::new(&topic, &name, records, task) };
+        let turn =
+            Turn { ordered: true, concurrency: SLOTS, ..Turn::new(&topic, &name, records, task) };
         let mut sample = rated(bench.turn(engine, turn)?);
         // Spring has a thread for each partition, and no more.
         let slots = match engine {

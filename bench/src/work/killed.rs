@@ -28,6 +28,14 @@ impl Work for Killed {
         "killed"
     }
 
+    fn title(&self) -> &'static str {
+        "kill -9 in the middle"
+    }
+
+    fn about(&self) -> &'static str {
+        "60,000 records of 1,000 keys with order per key; a tenth fails once; the handler takes 1 ms. The engine is killed after three and after six tenths of the records and started again at once. Out of order: a run that begins before an earlier record of its key has ended. Runs since the last commit are duplicated: all engines promise at least once."
+    }
+
     fn cases(&self) -> Vec<Case> {
         vec![Case::new(CASE, &[Engine::Ordered, Engine::SpringTuned, Engine::Parallel])]
     }
@@ -107,7 +115,8 @@ fn judge(entries: &[Entry], records: u64) -> Sample {
     let mut sample = Sample::default();
     sample.set("lost", (records - ended.len() as u64) as f64);
     sample.set("duplicated", ended.values().map(|it| it - 1).sum::<u64>() as f64);
-    sample.set("early", entries.iter().filter_map(|it| it.late).filter(|it| *it < 0).count() as f64);
+    sample
+        .set("early", entries.iter().filter_map(|it| it.late).filter(|it| *it < 0).count() as f64);
     sample.set("out_of_order", overtaken(entries) as f64);
     sample
 }

@@ -33,6 +33,12 @@ pub(crate) trait Work {
     /// As it is called on the command line and in the results.
     fn name(&self) -> &'static str;
 
+    /// For people.
+    fn title(&self) -> &'static str;
+
+    /// What is done, for those who read the results.
+    fn about(&self) -> &'static str;
+
     /// Its forms.
     fn cases(&self) -> Vec<Case>;
 

@@ -26,6 +26,14 @@ impl Work for Pending {
         "pending"
     }
 
+    fn title(&self) -> &'static str {
+        "A million records wait"
+    }
+
+    fn about(&self) -> &'static str {
+        "All records fail once, with delays from 5 s to an hour, so that about 280 a second become due. When all wait, the engine is stopped cleanly and started again. Spring needs the better part of an hour to publish a million failures, and has one delay; Parallel Consumer keeps what waits in memory alone and reads no further once its buffer is full. So they are not in it."
+    }
+
     fn cases(&self) -> Vec<Case> {
         vec![Case::new(CASE, &[Engine::Redrive])]
     }

@@ -28,6 +28,14 @@ impl Work for Stuck {
         "stuck"
     }
 
+    fn title(&self) -> &'static str {
+        "What never ends"
+    }
+
+    fn about(&self) -> &'static str {
+        "First: the very first record\u{2019}s run hangs, and everything else is behind it; then the engine is stopped and started again. A hanging listener of Spring\u{2019}s holds its partition for ever. Second: 1 % of the records fail, fail again after 1 s, and go to the dead-letter topic (Parallel Consumer has none; its handler writes there)."
+    }
+
     fn cases(&self) -> Vec<Case> {
         use Engine::{Parallel, Redrive, Spring, SpringTuned};
         vec![
@@ -38,7 +46,7 @@ impl Work for Stuck {
     }
 
     fn pilot(&self, scale: Scale) -> Option<u64> {
-        Some(if scale.is_quick { 10_000 } else { 50_000 })
+        Some(if scale.is_quick { 10_000 } else { 2_000 })
     }
 
     fn turn(&self, bench: &mut Bench, case: &Case, engine: Engine, records: u64) -> Result<Sample> {
