@@ -246,7 +246,9 @@ impl Drop for Running {
     }
 }
 
+/// What of an engine's last words says most: the causes of a Java machine, else the last lines.
 fn last_of(text: &str) -> String {
-    let lines: Vec<_> = text.lines().collect();
-    lines.get(lines.len().saturating_sub(12)..).unwrap_or_default().join("\n")
+    let causes: Vec<_> = text.lines().filter(|it| it.starts_with("Caused by: ")).collect();
+    let lines = if causes.is_empty() { text.lines().collect() } else { causes };
+    lines.get(lines.len().saturating_sub(5)..).unwrap_or_default().join("\n")
 }

@@ -112,7 +112,8 @@ fn main() -> Result<()> {
         return check::check(&results);
     }
     // What is measured goes beside what was measured before of other work, once all is over.
-    let results = run::run(&order, Some(&args.out.join("results.part.json")))?;
+    let part = args.out.join("results.part.json");
+    let results = run::run(&order, Some(&part))?;
     print!("{}", report::summary(&results));
     let is_whole = order.engines.is_empty();
     let failures = results.rows.iter().map(|it| it.failures.len()).sum::<usize>();
@@ -122,6 +123,7 @@ fn main() -> Result<()> {
         all.write(&kept)?;
         report::write(&all, &args.out)?;
     }
+    _ = std::fs::remove_file(part);
     anyhow::ensure!(failures == 0, "{failures} turns failed: see above");
     Ok(())
 }

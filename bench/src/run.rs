@@ -53,6 +53,17 @@ pub(crate) fn run(order: &Order, keep: Option<&Path>) -> Result<Results> {
     let pilots = plan.iter().filter(|it| works[it.work].pilot(order.scale).is_some()).count();
     let pilots = if order.scale.is_quick { 0 } else { pilots };
     bar.set_length((pilots + plan.len() * order.rounds) as u64);
+    if !order.scale.is_quick {
+        let start = |it: &Planned| if it.engine.is_jvm() { 9 } else { 3 };
+        let turn = |it: &Planned| works[it.work].lasts(order.scale) + start(it);
+        let seconds = order.rounds as u64 * plan.iter().map(turn).sum::<u64>() + 10 * pilots as u64;
+        eprintln!(
+            "about {} minutes for {} turns in {} rounds",
+            seconds / 60 + 1,
+            plan.len(),
+            order.rounds
+        );
+    }
     let mut results = Results { about: about(order), rows: Vec::new() };
     for planned in &mut plan {
         let work = &works[planned.work];
@@ -65,6 +76,7 @@ pub(crate) fn run(order: &Order, keep: Option<&Path>) -> Result<Results> {
         let found = pilot(&mut bench, work.as_ref(), planned);
         if pilots > 0 && work.pilot(order.scale).is_some() {
             bar.inc(1);
+            told(&bar, order.scale);
         }
         match found {
             Ok(records) => planned.records = records,
@@ -96,9 +108,7 @@ pub(crate) fn run(order: &Order, keep: Option<&Path>) -> Result<Results> {
                 Err(error) => fail(&mut results, &bar, work.as_ref(), planned, &error),
             }
             bar.inc(1);
-            if bar.is_hidden() && !order.scale.is_quick {
-                eprintln!("{}/{}: {}", bar.position(), bar.length().unwrap_or(0), bar.message());
-            }
+            told(&bar, order.scale);
         }
         if let Some(path) = keep {
             results.write(path)?;
@@ -106,6 +116,13 @@ pub(crate) fn run(order: &Order, keep: Option<&Path>) -> Result<Results> {
     }
     bar.finish_and_clear();
     Ok(results)
+}
+
+/// Where nobody can see the bar, a line for each turn.
+fn told(bar: &ProgressBar, scale: Scale) {
+    if bar.is_hidden() && !scale.is_quick {
+        eprintln!("{}/{}: {}", bar.position(), bar.length().unwrap_or(0), bar.message());
+    }
 }
 
 fn chosen(names: &[String]) -> Result<Vec<Box<dyn Work>>> {
@@ -149,6 +166,10 @@ fn pilot(bench: &mut Bench, work: &dyn Work, planned: &Planned) -> Result<u64> {
     let rate = loop {
         let sample = work.turn(bench, case, planned.engine, records)?;
         let rate = sample.get("rate").unwrap_or(0.0);
+        // Who warmed up with the same work knows it already, if only as fast as one is at first.
+        if let Some(warm) = sample.get("warm_rate").filter(|it| *it > 0.0) {
+            break rate.max(warm * 1.3);
+        }
         let wanted = rounded(rate * SHORT * 2.0).min(most);
         if records as f64 >= rate * SHORT || wanted <= records {
             break rate;

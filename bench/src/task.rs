@@ -10,7 +10,7 @@ use clap::Args;
 const NUMBER: usize = 8;
 
 /// What handlers do.
-#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Task {
     /// How many of a hundred records fail their first run.
     #[arg(long, default_value_t = 0, hide = true)]
@@ -30,6 +30,16 @@ pub(crate) struct Task {
     /// The record whose run never ends.
     #[arg(long, hide = true)]
     pub(crate) stuck: Option<u64>,
+}
+
+/// # Defaults
+///
+/// Nothing fails, and what would fail would wait for a second.
+impl Default for Task {
+    fn default() -> Self {
+        let (percent, hopeless, takes, stuck) = (0, false, 0, None);
+        Self { percent, delay: 1000, delay_max: 1000, hopeless, takes, stuck }
+    }
 }
 
 impl Task {

@@ -28,6 +28,7 @@ final class Tally {
     private int lates;
     private final CountDownLatch over = new CountDownLatch(1);
     private volatile String result;
+    private double warmRate;
 
     Tally(long wanted, long numbered) {
         this.wanted = wanted;
@@ -81,6 +82,7 @@ final class Tally {
         add(json, "cpu", (PROCESS.getProcessCpuTime() - cpu) / 1e9);
         add(json, "rss", peakRss() / 1024.0);
         add(json, "twice", twice.get());
+        add(json, "warm_rate", warmRate);
         if (main >= 0) {
             add(json, "main", main / 1e9);
         }
@@ -100,6 +102,17 @@ final class Tally {
         json.append("\"records\":").append(ended.get()).append('}');
         result = json.toString();
         over.countDown();
+    }
+
+    /** Records a second that had their first run by now. */
+    double rate() {
+        long records = Math.max(firsts.get(), ended.get());
+        return isBegun.get() ? records / ((System.nanoTime() - began) / 1e9) : 0;
+    }
+
+    /** What another tally found, to be told with this one. */
+    void warmedUp(double rate) {
+        warmRate = rate;
     }
 
     /** Waits until all has ended, or for so long. */

@@ -19,13 +19,16 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 public final class Parallel {
     public static void main(String[] args) throws Exception {
         Flags flags = new Flags(args);
+        double warmRate = 0;
         if (flags.has("warm")) {
             Service warm = new Service(flags, true);
             ParallelStreamProcessor<byte[], byte[]> consumer = start(flags, flags.text("warm"), warm);
             warm.tally.await(Service.WARM_UP_SECONDS);
+            warmRate = warm.tally.rate();
             consumer.closeDontDrainFirst();
         }
         Service service = new Service(flags, false);
+        service.tally.warmedUp(warmRate);
         ParallelStreamProcessor<byte[], byte[]> consumer = start(flags, flags.text("topic"), service);
         if (flags.is("endless")) {
             Runtime.getRuntime().addShutdownHook(new Thread(() -> {

@@ -37,12 +37,15 @@ public final class Spring {
     public static void main(String[] args) throws Exception {
         flags = new Flags(args);
         isTuned = flags.is("tuned");
+        double warmRate = 0;
         if (flags.has("warm")) {
             AnnotationConfigApplicationContext warm = start(flags.text("warm"), true);
             service.tally.await(Service.WARM_UP_SECONDS);
+            warmRate = service.tally.rate();
             warm.close();
         }
         AnnotationConfigApplicationContext context = start(flags.text("topic"), false);
+        service.tally.warmedUp(warmRate);
         if (flags.is("endless")) {
             Runtime.getRuntime().addShutdownHook(new Thread(() -> {
                 context.close();

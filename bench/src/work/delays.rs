@@ -12,7 +12,7 @@ use crate::turn::{Engine, Turn};
 pub(crate) struct Delays;
 
 pub(crate) const MIXED: &str = "1 to 30 s, mixed";
-pub(crate) const SAME: &str = "10 s each";
+pub(crate) const SAME: &str = "5 s each";
 
 impl Work for Delays {
     fn name(&self) -> &'static str {
@@ -24,7 +24,7 @@ impl Work for Delays {
     }
 
     fn about(&self) -> &'static str {
-        "100,000 records fail once and are retried. In the first form each has a delay of its own, and all are in one retry topic. A retry topic of Spring\u{2019}s has one delay, so it is only in the second form, where all are due 10 s after they failed, as fast as they failed: how late the last of them runs is then a matter of throughput."
+        "Records fail once and are retried. In the first form 100,000 of them, each with a delay of its own, all in one retry topic. A retry topic of Spring\u{2019}s has one delay, so it is only in the second form: 2,000 records that fail one after the other, as fast as they can, and are due 5 s later. Those that failed together are due together, so that the last of them has to wait for the others."
     }
 
     fn cases(&self) -> Vec<Case> {
@@ -40,14 +40,17 @@ impl Work for Delays {
         None
     }
 
+    fn lasts(&self, _: Scale) -> u64 {
+        25
+    }
+
     fn turn(&self, bench: &mut Bench, case: &Case, engine: Engine, _: u64) -> Result<Sample> {
         let is_quick = bench.scale.is_quick;
-        let records = if is_quick { 3_000 } else { 100_000 };
-        let (delay, delay_max) = match (case.label == MIXED, is_quick) {
-            (true, true) => (200, 3_000),
-            (true, false) => (1_000, 30_000),
-            (false, true) => (1_000, 1_000),
-            (false, false) => (10_000, 10_000),
+        let (records, delay, delay_max) = match (case.label == MIXED, is_quick) {
+            (true, true) => (3_000, 200, 3_000),
+            (true, false) => (100_000, 1_000, 30_000),
+            (false, true) => (500, 1_000, 1_000),
+            (false, false) => (2_000, 5_000, 5_000),
         };
         let task = Task { percent: 100, delay, delay_max, ..Task::default() };
         let topic = bench.topic(Filling::new(records, 100))?;

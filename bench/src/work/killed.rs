@@ -44,6 +44,10 @@ impl Work for Killed {
         None
     }
 
+    fn lasts(&self, _: Scale) -> u64 {
+        25
+    }
+
     fn turn(&self, bench: &mut Bench, _: &Case, engine: Engine, _: u64) -> Result<Sample> {
         let records = if bench.scale.is_quick { 5_000 } else { 60_000 };
         let task = Task { percent: 10, delay: 200, delay_max: 1000, takes: 1, ..Task::default() };

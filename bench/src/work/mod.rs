@@ -45,6 +45,11 @@ pub(crate) trait Work {
     /// How many records are enough to see how fast an engine is; none if the number of records is part of the work.
     fn pilot(&self, scale: Scale) -> Option<u64>;
 
+    /// How many seconds a turn lasts, more or less.
+    fn lasts(&self, scale: Scale) -> u64 {
+        scale.seconds + 2
+    }
+
     /// How many records make sense at all.
     fn most(&self, _: &Case) -> u64 {
         60_000_000

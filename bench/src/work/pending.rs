@@ -42,6 +42,10 @@ impl Work for Pending {
         None
     }
 
+    fn lasts(&self, _: Scale) -> u64 {
+        35
+    }
+
     fn turn(&self, bench: &mut Bench, _: &Case, engine: Engine, _: u64) -> Result<Sample> {
         let is_quick = bench.scale.is_quick;
         let records = if is_quick { 10_000 } else { 1_000_000 };

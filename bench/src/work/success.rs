@@ -35,16 +35,11 @@ impl Work for Success {
     }
 
     fn cases(&self) -> Vec<Case> {
-        let engines = [
-            Engine::Poll,
-            Engine::Batch,
-            Engine::Redrive,
-            Engine::Ordered,
-            Engine::Spring,
-            Engine::SpringTuned,
-            Engine::Parallel,
-        ];
-        vec![Case::new(SMALL, &engines), Case::new(LARGE, &engines)]
+        use Engine::{Batch, Ordered, Parallel, Poll, Redrive, Spring, SpringTuned};
+        vec![
+            Case::new(SMALL, &[Poll, Batch, Redrive, Ordered, Spring, SpringTuned, Parallel]),
+            Case::new(LARGE, &[Poll, Batch, Redrive, SpringTuned, Parallel]),
+        ]
     }
 
     fn pilot(&self, _: Scale) -> Option<u64> {
