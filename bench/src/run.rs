@@ -162,13 +162,16 @@ fn pilot(bench: &mut Bench, work: &dyn Work, planned: &Planned) -> Result<u64> {
         return Ok(few);
     }
     let most = work.most(case);
-    let mut records = few;
+    // The warm-up of a Java machine tells more than a few records would, of which it may need seconds for each dozen.
+    let mut records = if planned.engine.is_jvm() { few.min(50) } else { few };
     let rate = loop {
         let sample = work.turn(bench, case, planned.engine, records)?;
         let rate = sample.get("rate").unwrap_or(0.0);
         // Who warmed up with the same work knows it already, if only as fast as one is at first.
         if let Some(warm) = sample.get("warm_rate").filter(|it| *it > 0.0) {
-            break rate.max(warm * 1.3);
+            // Unless these few were enough: some are slow only at the end of a log.
+            let is_enough = sample.get("took").is_some_and(|it| it >= scale.seconds as f64);
+            break if is_enough { rate } else { rate.max(warm * 1.3) };
         }
         let wanted = rounded(rate * SHORT * 2.0).min(most);
         if records as f64 >= rate * SHORT || wanted <= records {
@@ -178,7 +181,7 @@ fn pilot(bench: &mut Bench, work: &dyn Work, planned: &Planned) -> Result<u64> {
         records = wanted.min(records * 50);
     };
     // A little more than is wanted, since the beginning is slower than the rest.
-    Ok(rounded(rate * scale.seconds as f64 * 1.1).clamp(few, most))
+    Ok(rounded(rate * scale.seconds as f64 * 1.1).clamp(few.min(50), most))
 }
 
 /// Numbers that differ little are made one, so that engines share topics.

@@ -35,7 +35,7 @@ impl Work for Failing {
                 0 => Case::new(label, &[Redrive]),
                 100 => Case::new(label, &[Pipe, Redrive, Spring, SpringTuned, Parallel]),
                 1 => Case::new(label, &[Redrive, Spring, SpringTuned, Parallel]),
-                _ => Case::new(label, &[Redrive, SpringTuned, Parallel]),
+                _ => Case::new(label, &[Redrive, Parallel]),
             })
             .collect()
     }

@@ -33,27 +33,39 @@ impl Work for Keys {
     }
 
     fn cases(&self) -> Vec<Case> {
-        let engines = [Engine::Ordered, Engine::Parallel, Engine::SpringTuned];
-        FORMS.iter().map(|it| Case::new(it.0, &engines)).collect()
+        use Engine::{Ordered, Parallel, SpringTuned};
+        let engines = |keys: u64| match keys {
+            // Its three threads are its bound, however many keys there are.
+            10_000 => vec![Ordered, Parallel, SpringTuned],
+            _ => vec![Ordered, Parallel],
+        };
+        FORMS.iter().map(|it| Case::new(it.0, &engines(it.1))).collect()
     }
 
-    fn pilot(&self, scale: Scale) -> Option<u64> {
-        Some(if scale.is_quick { 100 } else { 300 })
+    fn pilot(&self, _: Scale) -> Option<u64> {
+        None
     }
 
-    fn turn(&self, bench: &mut Bench, case: &Case, engine: Engine, records: u64) -> Result<Sample> {
+    fn turn(&self, bench: &mut Bench, case: &Case, engine: Engine, _: u64) -> Result<Sample> {
         let keys = FORMS.iter().find(|it| it.0 == case.label).map_or(1, |it| it.1);
+        // Spring has a thread for each partition, and no more.
+        let slots = match engine {
+            Engine::SpringTuned => PARTITIONS.unsigned_abs(),
+            _ => SLOTS,
+        };
+        // As many as the bound allows in the time, or half of it.
+        let records = keys.min(slots.into()) * 1000 / TAKES * bench.scale.seconds;
+        let records = match engine {
+            _ if bench.scale.is_quick => 100,
+            Engine::Parallel if keys > 1 => records / 2,
+            _ => records,
+        };
         let task = Task { takes: TAKES, ..Task::default() };
         let topic = bench.topic(Filling { records, size: 100, keys })?;
         let name = bench.turn_name();
         let turn =
             Turn { ordered: true, concurrency: SLOTS, ..Turn::new(&topic, &name, records, task) };
         let mut sample = rated(bench.turn(engine, turn)?);
-        // Spring has a thread for each partition, and no more.
-        let slots = match engine {
-            Engine::SpringTuned => PARTITIONS.unsigned_abs(),
-            _ => SLOTS,
-        };
         // Sleeping takes a little longer than it is asked to, which is nobody's fault.
         let run = sample.get("busy").unwrap_or(0.0) / sample.get("records").unwrap_or(1.0);
         let bound = keys.min(slots.into()) as f64 / run;

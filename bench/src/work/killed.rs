@@ -33,7 +33,7 @@ impl Work for Killed {
     }
 
     fn about(&self) -> &'static str {
-        "60,000 records of 1,000 keys with order per key; a tenth fails once; the handler takes 1 ms. The engine is killed after three and after six tenths of the records and started again at once. Out of order: a run that begins before an earlier record of its key has ended. Runs since the last commit are duplicated: all engines promise at least once."
+        "60,000 records of 1,000 keys with order per key; a tenth fails once; the handler takes 1 ms. The engine is killed after three and after six tenths of the records and started again at once. Lost: what has not ended when nothing has moved for 20 s. Out of order: a run that begins before an earlier record of its key has ended. Runs since the last commit are duplicated: all engines promise at least once."
     }
 
     fn cases(&self) -> Vec<Case> {
