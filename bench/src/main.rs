@@ -108,13 +108,13 @@ fn main() -> Result<()> {
     }
     if args.quick {
         let results = run::run(&order, None)?;
-        print!("{}", report::summary(&results));
+        print!("{}", report::rates(&results));
         return check::check(&results);
     }
     // What is measured goes beside what was measured before of other work, once all is over.
     let part = args.out.join("results.part.json");
     let results = run::run(&order, Some(&part))?;
-    print!("{}", report::summary(&results));
+    print!("{}{}", report::rates(&results), report::verdicts(&results));
     let is_whole = order.engines.is_empty();
     let failures = results.rows.iter().map(|it| it.failures.len()).sum::<usize>();
     if is_whole {

@@ -250,8 +250,8 @@ fn all_plots(results: &Results) -> Vec<(String, String)> {
     plots
 }
 
-/// The targets and the rates, for a terminal.
-pub(crate) fn summary(results: &Results) -> String {
+/// The rates, for a terminal.
+pub(crate) fn rates(results: &Results) -> String {
     let mut text = String::new();
     for row in &results.rows {
         let rate = row.median("rate").map(grouped).unwrap_or_default();
@@ -272,6 +272,12 @@ pub(crate) fn summary(results: &Results) -> String {
             over.map(|it| format!(" {it:+.0} over the batch read")).unwrap_or_default(),
         );
     }
+    text
+}
+
+/// The targets, for a terminal.
+pub(crate) fn verdicts(results: &Results) -> String {
+    let mut text = String::new();
     for Target { work, wanted, measured, is_met } in targets::judge(results) {
         if let Some(measured) = measured {
             let verdict = if is_met { "met   " } else { "missed" };

@@ -167,11 +167,16 @@ fn pilot(bench: &mut Bench, work: &dyn Work, planned: &Planned) -> Result<u64> {
     let rate = loop {
         let sample = work.turn(bench, case, planned.engine, records)?;
         let rate = sample.get("rate").unwrap_or(0.0);
-        // Who warmed up with the same work knows it already, if only as fast as one is at first.
+        // Who warmed up with the same work knows it already, if only as fast as one is at first. So that is tried for a while,
+        // unless these few were enough: some are slow only at the end of a log.
         if let Some(warm) = sample.get("warm_rate").filter(|it| *it > 0.0) {
-            // Unless these few were enough: some are slow only at the end of a log.
             let is_enough = sample.get("took").is_some_and(|it| it >= scale.seconds as f64);
-            break if is_enough { rate } else { rate.max(warm * 1.3) };
+            let tried = rounded(warm * 3.0).min(most);
+            if is_enough || records >= tried {
+                break rate;
+            }
+            records = tried;
+            continue;
         }
         let wanted = rounded(rate * SHORT * 2.0).min(most);
         if records as f64 >= rate * SHORT || wanted <= records {
