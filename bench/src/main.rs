@@ -1,172 +1,129 @@
-//! Redrive beside the raw client, on one broker in one run.
+//! Redrive beside the raw client and its peers: one broker, one machine, one run.
 //!
-//! Each engine reads the same topic in a process of its own; rounds are interleaved, because machines are noisy. What counts
-//! are ratios, and CPU time more than time.
+//! Every engine does the same work in a process of its own; rounds are interleaved, because machines are noisy. What counts
+//! are ratios, and CPU time more than time. `bench/run` fetches and builds what is needed and starts this.
 
-mod engines;
+mod bench;
+mod check;
+mod engine;
+mod ledger;
 mod measure;
+mod report;
+mod results;
+mod run;
+mod stats;
+mod svg;
+mod targets;
+mod task;
+mod topics;
+mod turn;
+mod work;
 
-use std::io::Write;
-use std::process::Command;
-use std::time::Duration;
+use std::path::PathBuf;
 
-use anyhow::{Context, Result};
-use clap::{Parser, ValueEnum};
-use indicatif::{ProgressBar, ProgressStyle};
+use anyhow::Result;
+use clap::Parser;
 
-use engines::Work;
-use measure::Measured;
+use bench::Scale;
+use results::Results;
+use run::Order;
+use topics::Filling;
+use turn::{Engine, Turn};
 
 /// The binary's, for all engines.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Redrive beside the raw client: `scripts/kafka with -- cargo run --release -p redrive-bench`
+/// Redrive beside the raw client and its peers: run it by bench/run, or with a broker at hand by itself.
 #[derive(Parser)]
 struct Args {
     /// The broker.
     #[arg(long, env = "KAFKA", default_value = "127.0.0.1:9092")]
     kafka: String,
-    /// How many records are read.
-    #[arg(long, default_value_t = 2_000_000)]
-    records: u64,
-    /// How many bytes each has.
-    #[arg(long, default_value_t = 100)]
-    size: usize,
+    /// Only this work: success, failing, delays, keys, stuck, pending, killed, exactly-once.
+    #[arg(long, value_name = "NAME", num_args = 1.., value_delimiter = ',')]
+    work: Vec<String>,
+    /// Only these engines.
+    #[arg(long, value_name = "NAME", num_args = 1.., value_delimiter = ',')]
+    engines: Vec<Engine>,
     /// How often each engine has its turn.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// How many records of Redrive run at the same time.
-    #[arg(long, default_value_t = 1024)]
-    concurrency: u32,
-    /// Less of everything: only to see that it works.
+    /// How long a measurement takes at least, where it is a matter of how many records there are.
+    #[arg(long, default_value_t = 10)]
+    seconds: u64,
+    /// Less of everything, Redrive and the raw client only: to see that it works. Nothing is written.
     #[arg(long)]
     quick: bool,
-    /// One engine alone, in this process.
+    /// Draws the report again from what was measured before.
+    #[arg(long)]
+    report: bool,
+    /// Where results and report are.
+    #[arg(long, default_value = "bench", value_name = "DIRECTORY")]
+    out: PathBuf,
+    /// Where the Java engines are.
+    #[arg(long, default_value = "target/bench/jvm", value_name = "DIRECTORY")]
+    jvm: PathBuf,
+    /// One engine alone, in this process, on a topic that is filled.
     #[arg(long, hide = true)]
     engine: Option<Engine>,
-    /// The topic, for one engine alone.
+    /// Makes a topic with --records and --size, and fills it.
     #[arg(long, hide = true)]
-    topic: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Engine {
-    /// `BaseConsumer::poll`, record by record.
-    Poll,
-    /// Reading in batches, and nothing else.
-    Batch,
-    /// Redrive, with a handler that does nothing.
-    Redrive,
-    /// The same, with order per key.
-    Ordered,
-}
-
-impl Engine {
-    const ALL: [Engine; 4] = [Engine::Poll, Engine::Batch, Engine::Redrive, Engine::Ordered];
-
-    fn name(self) -> &'static str {
-        match self {
-            Engine::Poll => "poll loop",
-            Engine::Batch => "batch read",
-            Engine::Redrive => "redrive",
-            Engine::Ordered => "ordered",
-        }
-    }
+    fill: Option<String>,
+    /// Bytes of a record, with --fill.
+    #[arg(long, hide = true, default_value_t = 100)]
+    size: usize,
+    #[command(flatten)]
+    turn: Turn,
 }
 
 fn main() -> Result<()> {
-    let mut args = Args::parse();
+    let args = Args::parse();
     let log = tracing_subscriber::fmt().with_writer(std::io::stderr);
-    log.with_max_level(tracing_subscriber::filter::LevelFilter::WARN).init();
+    log.with_max_level(tracing_subscriber::filter::LevelFilter::ERROR).init();
+    if let Some(engine) = args.engine {
+        println!("{}", engine::run(engine, &args.kafka, args.turn)?.to_json());
+        return Ok(());
+    }
+    if let Some(topic) = args.fill {
+        return topics::fill(
+            &args.kafka,
+            &topic,
+            Filling::new(args.turn.records, args.size),
+            |_| {},
+        );
+    }
+    let scale = Scale { is_quick: args.quick, seconds: args.seconds };
+    let order = Order {
+        kafka: args.kafka,
+        jvm: args.jvm,
+        scale,
+        rounds: if args.quick { 1 } else { args.rounds },
+        works: args.work,
+        engines: args.engines,
+    };
+    let kept = args.out.join("results.json");
+    if args.report {
+        return report::write(&Results::read(&kept)?, &args.out);
+    }
     if args.quick {
-        args.records = args.records.min(100_000);
-        args.rounds = args.rounds.min(2);
+        let results = run::run(&order, None)?;
+        print!("{}", report::rates(&results));
+        return check::check(&results);
     }
-    match (args.engine, args.topic.clone()) {
-        (Some(engine), Some(topic)) => {
-            let work = Work {
-                kafka: args.kafka,
-                topic,
-                records: args.records,
-                concurrency: args.concurrency,
-            };
-            let measured = match engine {
-                Engine::Poll => engines::poll(&work)?,
-                Engine::Batch => engines::batch(&work)?,
-                Engine::Redrive => engines::redrive(&work, false)?,
-                Engine::Ordered => engines::redrive(&work, true)?,
-            };
-            println!("{}", measured.to_json());
-            Ok(())
-        }
-        _ => compare(&args),
+    // What is measured goes beside what was measured before of other work, once all is over.
+    let part = args.out.join("results.part.json");
+    let results = run::run(&order, Some(&part))?;
+    print!("{}{}", report::rates(&results), report::verdicts(&results));
+    let is_whole = order.engines.is_empty();
+    let failures = results.rows.iter().map(|it| it.failures.len()).sum::<usize>();
+    if is_whole {
+        let mut all = Results::read(&kept).unwrap_or_default();
+        all.replace(results);
+        all.write(&kept)?;
+        report::write(&all, &args.out)?;
     }
-}
-
-fn compare(args: &Args) -> Result<()> {
-    let topic = format!("bench-{}-{}", args.size, measure::now());
-    let bar = ProgressBar::new(args.records);
-    bar.set_style(ProgressStyle::with_template("{msg:40} [{bar:30}] {pos}/{len}")?);
-    bar.set_message(format!("producing records of {} bytes", args.size));
-    engines::fill(&args.kafka, &topic, args.records, args.size, |done| bar.set_position(done))?;
-    let turns = args.rounds * Engine::ALL.len();
-    bar.set_length(turns as u64);
-    bar.set_position(0);
-    bar.enable_steady_tick(Duration::from_millis(200));
-    let mut all: Vec<Vec<Measured>> = vec![Vec::new(); Engine::ALL.len()];
-    for round in 0..args.rounds {
-        for (engine, measured) in Engine::ALL.iter().zip(&mut all) {
-            bar.set_message(format!("round {} of {}: {}", round + 1, args.rounds, engine.name()));
-            measured.push(one(args, *engine, &topic)?);
-            bar.inc(1);
-        }
-    }
-    bar.finish_and_clear();
-    let mut out = std::io::stdout().lock();
-    writeln!(
-        out,
-        "{} records of {} bytes, {} rounds, concurrency {}",
-        args.records, args.size, args.rounds, args.concurrency
-    )?;
-    writeln!(
-        out,
-        "{:12} {:>12} {:>18} {:>10} {:>10}",
-        "engine", "records/s", "CPU ns/record", "spread", "RSS MiB"
-    )?;
-    let batch = measure::median(&all[1], Measured::cpu_nanos);
-    for (engine, measured) in Engine::ALL.iter().zip(&all) {
-        let cpu = measure::median(measured, Measured::cpu_nanos);
-        writeln!(
-            out,
-            "{:12} {:>12.0} {:>18.0} {:>9.0}% {:>10.0}   {:+.0} ns over the batch read",
-            engine.name(),
-            measure::median(measured, Measured::rate),
-            cpu,
-            measure::spread(measured, Measured::cpu_nanos) * 100.0,
-            measure::median(measured, Measured::rss_mib),
-            cpu - batch,
-        )?;
-    }
-    let rate = |index: usize| measure::median(&all[index], Measured::rate);
-    writeln!(
-        out,
-        "redrive / poll loop {:.2}, redrive / batch read {:.2}, ordered / redrive {:.2} (records per second)",
-        rate(2) / rate(0),
-        rate(2) / rate(1),
-        rate(3) / rate(2)
-    )?;
+    _ = std::fs::remove_file(part);
+    anyhow::ensure!(failures == 0, "{failures} turns failed: see above");
     Ok(())
-}
-
-/// One engine's turn, in a process of its own.
-fn one(args: &Args, engine: Engine, topic: &str) -> Result<Measured> {
-    let name = engine.to_possible_value().context("an engine without a name")?;
-    let output = Command::new(std::env::current_exe()?)
-        .args(["--kafka", &args.kafka, "--topic", topic, "--engine", name.get_name()])
-        .args(["--records", &args.records.to_string()])
-        .args(["--concurrency", &args.concurrency.to_string()])
-        .output()?;
-    anyhow::ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Measured::from_json(&output.stdout)
 }

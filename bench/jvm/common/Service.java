@@ -1,0 +1,80 @@
+import java.io.IOException;
+
+/** What the records are for: the same as the handler in src/engine/redrive.rs. */
+final class Service {
+    /** How long a Java machine warms up with the same work, at the most. */
+    static final long WARM_UP_SECONDS = 4;
+
+    /** A first run that is to be retried. Without a stack trace, which would cost more than all the rest. */
+    static final class NotYet extends RuntimeException {
+        NotYet() {
+            super("not yet", null, false, false);
+        }
+    }
+
+    final Task task;
+    final Tally tally;
+    private final boolean isIdle;
+    private final Ledger ledger;
+
+    /** Of the flags' own topic, or of the one that is only there to warm up. */
+    Service(Flags flags, boolean isWarmUp) throws IOException {
+        task = new Task(flags);
+        long records = isWarmUp ? flags.number("warm-records") : flags.number("records");
+        tally = new Tally(flags.is("endless") && !isWarmUp ? Long.MAX_VALUE : records, records);
+        isIdle = flags.is("idle");
+        ledger = flags.has("ledger") && !isWarmUp ? new Ledger(flags.text("ledger")) : null;
+    }
+
+    void assigned() {
+        if (ledger != null) {
+            ledger.write(Ledger.ASSIGNED, 0, 0, Ledger.NONE);
+        }
+    }
+
+    /** Runs a record; `due` is in microseconds, where it was retried. True if it failed. */
+    boolean run(byte[] value, int attempt, long due) {
+        tally.begin();
+        if (isIdle) {
+            tally.end();
+            return false;
+        }
+        long number = Task.number(value);
+        long late = attempt > 0 ? Ledger.micros() - due : Ledger.NONE;
+        write(Ledger.START, number, attempt, late);
+        if (attempt > 0) {
+            tally.late(late);
+        } else {
+            tally.first();
+        }
+        if (task.stuck == number) {
+            sleep(Long.MAX_VALUE);
+        }
+        if (task.takes > 0) {
+            long began = System.nanoTime();
+            sleep(task.takes);
+            tally.busy(System.nanoTime() - began);
+        }
+        boolean fails = task.fails(number, attempt);
+        write(fails ? Ledger.FAIL : Ledger.DONE, number, attempt, Ledger.NONE);
+        if (task.isEnd(number, attempt)) {
+            tally.endOf(number);
+        }
+        return fails;
+    }
+
+    private void write(int what, long number, int attempt, long late) {
+        if (ledger != null) {
+            ledger.write(what, number, attempt, late);
+        }
+    }
+
+    private static void sleep(long millis) {
+        try {
+            Thread.sleep(millis);
+        } catch (InterruptedException interrupted) {
+            Thread.currentThread().interrupt();
+            throw new IllegalStateException(interrupted);
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! The bench: a broker, topics that are filled once, and engines' turns as processes.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use indicatif::ProgressBar;
+
+use crate::measure::Sample;
+use crate::topics::{self, Filling};
+use crate::turn::{Engine, Turn};
+
+/// How much is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Scale {
+    /// Only to see that it works.
+    pub(crate) is_quick: bool,
+    /// How long a measurement takes at least.
+    pub(crate) seconds: u64,
+}
+
+/// Everything that the work needs.
+pub(crate) struct Bench {
+    pub(crate) kafka: String,
+    pub(crate) scale: Scale,
+    pub(crate) bar: ProgressBar,
+    /// Where the Java engines are.
+    jvm: PathBuf,
+    /// Tells this run's topics from those of others.
+    run: String,
+    filled: BTreeMap<Filling, String>,
+    turns: u64,
+}
+
+impl Bench {
+    pub(crate) fn new(kafka: &str, jvm: PathBuf, scale: Scale, bar: ProgressBar) -> Self {
+        let run = format!("bench-{}", std::process::id());
+        let filled = BTreeMap::new();
+        Self { kafka: kafka.to_owned(), scale, bar, jvm, run, filled, turns: 0 }
+    }
+
+    /// A topic with this in it. It is filled once, and only read.
+    pub(crate) fn topic(&mut self, filling: Filling) -> Result<String> {
+        if let Some(topic) = self.filled.get(&filling) {
+            return Ok(topic.clone());
+        }
+        let topic = format!("{}-{}", self.run, self.filled.len());
+        let message = self.bar.message();
+        let Filling { records, size, .. } = filling;
+        topics::fill(&self.kafka, &topic, filling, |done| {
+            self.bar.set_message(format!("producing {done} of {records} records of {size} bytes"));
+        })?;
+        self.bar.set_message(message);
+        self.filled.insert(filling, topic.clone());
+        Ok(topic)
+    }
+
+    /// The same, or the smallest that has more of the same in it: for those who stop by themselves.
+    pub(crate) fn topic_of_at_least(&mut self, filling: Filling) -> Result<String> {
+        let fits = |it: &Filling| it.size == filling.size && it.keys == filling.keys;
+        let larger = self.filled.range(filling..).find(|it| fits(it.0));
+        match larger.map(|it| it.1.clone()) {
+            Some(topic) => Ok(topic),
+            None => self.topic(filling),
+        }
+    }
+
+    /// A name for the next turn.
+    pub(crate) fn turn_name(&mut self) -> String {
+        self.turns += 1;
+        format!("t{}", self.turns)
+    }
+
+    /// A file for a ledger, which is not there yet.
+    pub(crate) fn ledger(&self, turn: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("{}-{turn}.ledger", self.run))
+    }
+
+    /// Makes the topics that an engine does not make by itself.
+    pub(crate) fn prepare(&mut self, engine: Engine, turn: &mut Turn) -> Result<()> {
+        match engine {
+            Engine::Poll | Engine::Batch | Engine::Redrive | Engine::Ordered => Ok(()),
+            Engine::Pipe => topics::make(&self.kafka, &[&turn.retry()]),
+            Engine::Spring | Engine::SpringTuned | Engine::Parallel => {
+                topics::make(&self.kafka, &[&turn.retry(), &turn.dead()])?;
+                self.warm_up(turn)
+            }
+        }
+    }
+
+    /// Java machines get faster while they run. So they do the same work for a while, on another topic.
+    fn warm_up(&mut self, turn: &mut Turn) -> Result<()> {
+        if turn.endless {
+            return Ok(());
+        }
+        // More than can be done in the few seconds that they get.
+        let records = 1_000_000;
+        // Other keys, so that it is never the topic that is measured.
+        let warm = self.topic(Filling { records, size: 100, keys: 999_983 })?;
+        let other = Turn { topic: warm.clone(), ..turn.clone() };
+        topics::make(&self.kafka, &[&other.retry(), &other.dead()])?;
+        (turn.warm, turn.warm_records) = (Some(warm), records);
+        Ok(())
+    }
+
+    /// Deletes what the turn left behind.
+    pub(crate) fn clean(&self, turn: &Turn) -> Result<()> {
+        let mut topics = vec![turn.retry(), turn.dead(), turn.state()];
+        if let Some(warm) = &turn.warm {
+            let other = Turn { topic: warm.clone(), ..turn.clone() };
+            topics.extend([other.retry(), other.dead()]);
+        }
+        if let Some(ledger) = &turn.ledger {
+            _ = std::fs::remove_file(ledger);
+        }
+        let topics: Vec<_> = topics.iter().map(String::as_str).collect();
+        topics::delete(&self.kafka, &topics)
+    }
+
+    fn command(&self, engine: Engine) -> Result<Command> {
+        let directory = match engine {
+            Engine::Spring | Engine::SpringTuned => "spring",
+            Engine::Parallel => "parallel",
+            _ => {
+                let mut command = Command::new(std::env::current_exe()?);
+                command.args(["--engine", engine.name()]);
+                return Ok(command);
+            }
+        };
+        let home = self.jvm.join(directory);
+        let path = format!("{}:{}/*", home.join("classes").display(), home.join("libs").display());
+        let java = std::env::var("JAVA_HOME").map_or("java".into(), |it| format!("{it}/bin/java"));
+        let mut command = Command::new(java);
+        // Failures are the work here, and not worth a line each.
+        command.args(["-Xms512m", "-Xmx2g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"]);
+        command.args(["-cp", &path]);
+        match engine {
+            Engine::Parallel => command.arg("Parallel"),
+            _ => {
+                command.args(["Spring", "--tuned"]).arg((engine == Engine::SpringTuned).to_string())
+            }
+        };
+        Ok(command)
+    }
+
+    /// Starts an engine's turn.
+    pub(crate) fn start(&self, engine: Engine, turn: &Turn) -> Result<Running> {
+        let mut command = self.command(engine)?;
+        command.args(["--kafka", &self.kafka]).args(turn.flags());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().with_context(|| format!("{} does not start", engine.name()))?;
+        Ok(Running { child: Some(child), engine })
+    }
+
+    /// A whole turn, with its topics made before and deleted after it.
+    pub(crate) fn turn(&mut self, engine: Engine, mut turn: Turn) -> Result<Sample> {
+        self.prepare(engine, &mut turn)?;
+        let sample = self.start(engine, &turn)?.wait(self.limit());
+        let cleaned = self.clean(&turn);
+        let sample = sample?;
+        cleaned?;
+        let ended = sample.get("records").unwrap_or(0.0);
+        anyhow::ensure!(
+            engine == Engine::Batch || ended >= turn.records as f64,
+            "{} ended with {ended} of {} records",
+            engine.name(),
+            turn.records
+        );
+        Ok(sample)
+    }
+
+    /// After which time a turn is given up.
+    pub(crate) fn limit(&self) -> Duration {
+        Duration::from_secs(if self.scale.is_quick { 60 } else { 60 + self.scale.seconds * 12 })
+    }
+}
+
+/// An engine at work. It is killed when nobody wants it any more.
+pub(crate) struct Running {
+    child: Option<Child>,
+    engine: Engine,
+}
+
+impl Running {
+    /// Waits for its end and reads what it says.
+    pub(crate) fn wait(mut self, limit: Duration) -> Result<Sample> {
+        let until = Instant::now() + limit;
+        let child = self.child.as_mut().context("it was taken already")?;
+        let status = loop {
+            match child.try_wait()? {
+                Some(status) => break status,
+                None if Instant::now() > until => {
+                    bail!("{} was given up after {} s", self.engine.name(), limit.as_secs())
+                }
+                None => std::thread::sleep(Duration::from_millis(10)),
+            }
+        };
+        let (mut said, mut told) = (String::new(), String::new());
+        if let (Some(out), Some(err)) = (child.stdout.as_mut(), child.stderr.as_mut()) {
+            out.read_to_string(&mut said)?;
+            err.read_to_string(&mut told)?;
+        }
+        let line = said.lines().last().unwrap_or_default();
+        // 143: a Java machine that was told to stop.
+        if !status.success() && status.code() != Some(143) || line.is_empty() {
+            bail!("{} ended with {status}: {}", self.engine.name(), last_of(&told));
+        }
+        let value = serde_json::from_str(line)
+            .with_context(|| format!("{} said {line}", self.engine.name()))?;
+        Sample::from_json(&value)
+    }
+
+    /// Ends it as an operator would.
+    pub(crate) fn stop(&self) -> Result<()> {
+        let pid = self.child.as_ref().map(Child::id).context("it was taken already")?;
+        // The standard library has no other signal than the last one.
+        let status = Command::new("kill").args(["-TERM", &pid.to_string()]).status()?;
+        anyhow::ensure!(status.success(), "process {pid} cannot be told to stop");
+        Ok(())
+    }
+
+    /// kill -9.
+    pub(crate) fn kill(mut self) -> Result<()> {
+        if let Some(mut child) = self.child.take() {
+            child.kill()?;
+            child.wait()?;
+        }
+        Ok(())
+    }
+
+    /// Whether it still works.
+    pub(crate) fn is_alive(&mut self) -> Result<bool> {
+        Ok(self.child.as_mut().map(Child::try_wait).transpose()?.flatten().is_none())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            _ = child.kill();
+            _ = child.wait();
+        }
+    }
+}
+
+/// What of an engine's last words says most: the causes of a Java machine, else the last lines.
+fn last_of(text: &str) -> String {
+    let causes: Vec<_> = text.lines().filter(|it| it.starts_with("Caused by: ")).collect();
+    let lines = if causes.is_empty() { text.lines().collect() } else { causes };
+    lines.get(lines.len().saturating_sub(5)..).unwrap_or_default().join("\n")
+}

@@ -1,0 +1,151 @@
+//! Redrive, as a service would embed it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use redrive::config::{Config, Drain, Entity, FlowConfig};
+use redrive::{
+    Backoff, Consumer, ConsumerHandle, Context, Delayed, Event, Failure, Flow, Outcome, Policy,
+    Record, Strategy, Tier, Timestamp,
+};
+
+use super::nap::Naps;
+use crate::ledger::{Ledger, What};
+use crate::measure::{Sample, Tally, micros};
+use crate::task::{self, Task};
+use crate::turn::Turn;
+
+fn config(kafka: &str, turn: &Turn) -> Config {
+    let delay = Backoff::Fixed(Duration::from_millis(turn.task.delay));
+    let policy = Policy::named("bench").with_delayed(Delayed::attempts(1).with_backoff(delay));
+    let flow = Flow::new(turn.topic.as_str())
+        .with_strategy(Strategy::Single(Tier::endless(turn.retry())))
+        .with_dead_letter(turn.dead())
+        .with_default(policy);
+    let mut flow = FlowConfig::new(flow).with_concurrency(turn.concurrency);
+    if turn.ordered {
+        flow = flow.with_order_by(Entity::Key);
+    }
+    let mut config = Config::new(turn.group())
+        .with_kafka("bootstrap.servers", kafka)
+        .with_kafka("session.timeout.ms", turn.session.to_string())
+        .with_kafka("heartbeat.interval.ms", (turn.session / 10).to_string())
+        .with_state_topic(turn.state())
+        .with_flow(flow);
+    if turn.exactly_once {
+        config = config.with_exactly_once();
+    }
+    if turn.task.stuck.is_some() {
+        // A run that never ends is not waited for.
+        config = config.with_drain(Drain { shutdown: Duration::from_secs(1), ..Drain::default() });
+    }
+    config
+}
+
+/// Does the turn: until all records have ended, or until it is told to stop.
+pub(crate) fn run(kafka: &str, turn: &Turn) -> Result<Sample> {
+    let numbered = (!turn.idle).then_some(turn.records + 1);
+    let wanted = if turn.endless { u64::MAX } else { turn.records };
+    let tally = Arc::new(Tally::new(wanted, numbered));
+    let ledger = turn.ledger.as_deref().map(Ledger::open).transpose()?.map(Arc::new);
+    let runtime = tokio::runtime::Runtime::new()?;
+    runtime.block_on(async {
+        let mut consumer = Consumer::new(config(kafka, turn)).with_created_topics();
+        let handle = consumer.handle();
+        handle.stop_on_signals();
+        if let Some(ledger) = ledger.clone() {
+            consumer = consumer.with_listener(move |event| {
+                if let Event::Assigned { .. } = event {
+                    ledger.write(What::Assigned, 0, 0, None);
+                }
+            });
+        }
+        let tally = Arc::clone(&tally);
+        let consumer = if turn.idle {
+            consumer.with_handler(turn.topic.as_str(), move |record: Record, _: Context| {
+                std::hint::black_box(record.value().map_or(0, <[u8]>::len));
+                tally.begin();
+                if tally.end(1) {
+                    handle.stop();
+                }
+                async {}
+            })
+        } else {
+            let naps =
+                (turn.task.takes > 0).then(|| Naps::new(Duration::from_millis(turn.task.takes)));
+            let service =
+                Arc::new(Service { task: turn.task.clone(), tally, ledger, naps, handle });
+            consumer.with_handler(turn.topic.as_str(), move |record: Record, context: Context| {
+                let service = Arc::clone(&service);
+                async move { service.run(&record, &context).await }
+            })
+        };
+        consumer.run().await
+    })?;
+    if turn.endless {
+        tally.finish();
+    }
+    tally.sample()
+}
+
+/// What the records are for.
+struct Service {
+    task: Task,
+    tally: Arc<Tally>,
+    ledger: Option<Arc<Ledger>>,
+    naps: Option<Naps>,
+    handle: ConsumerHandle,
+}
+
+impl Service {
+    async fn run(&self, record: &Record, context: &Context) -> Outcome {
+        self.tally.begin();
+        let Some(number) = task::number(record.value()) else {
+            return Outcome::stop(Failure::of_type("Unnumbered"));
+        };
+        let attempt = context.overall_attempts();
+        let late = if attempt > 0 { due(record).map(|it| micros() - it) } else { None };
+        self.write(What::Start, number, attempt, late);
+        if let Some(late) = late {
+            self.tally.late(late);
+        }
+        if attempt == 0 {
+            self.tally.first();
+        }
+        if self.task.stuck == Some(number) {
+            return std::future::pending().await;
+        }
+        if let Some(naps) = &self.naps {
+            let began = Instant::now();
+            naps.nap().await;
+            self.tally.busy(began.elapsed());
+        }
+        let fails = self.task.fails(number, attempt);
+        self.write(if fails { What::Fail } else { What::Done }, number, attempt, None);
+        if self.task.is_end(number, attempt) && self.tally.end_of(number) {
+            self.handle.stop();
+        }
+        match fails {
+            false => Outcome::Done,
+            true if self.task.is_mixed() && attempt == 0 => {
+                // Rounded up, as Redrive rounds its own.
+                let due = Timestamp::from_millis((micros() + 999) / 1000);
+                Outcome::retry_at(Failure::of_type("NotYet"), due.after(self.task.delay(number)))
+            }
+            true => Outcome::Failed(Failure::of_type("NotYet")),
+        }
+    }
+
+    fn write(&self, what: What, number: u64, attempt: u32, late: Option<i64>) {
+        if let Some(ledger) = &self.ledger {
+            ledger.write(what, number, attempt, late);
+        }
+    }
+}
+
+/// When a retried record may run, in microseconds.
+fn due(record: &Record) -> Option<i64> {
+    let text = std::str::from_utf8(record.header("redrive-due")?).ok()?;
+    Some(text.parse::<i64>().ok()? * 1000)
+}

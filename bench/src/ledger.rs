@@ -1,0 +1,106 @@
+//! What handlers did, in a file that outlives them: an entry of 32 bytes for each thing, written at once.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use crate::measure::micros;
+
+const SIZE: usize = 32;
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    /// A run began.
+    Start,
+    /// It ended well.
+    Done,
+    /// It failed.
+    Fail,
+    /// A partition was assigned.
+    Assigned,
+}
+
+impl What {
+    const ALL: [What; 4] = [What::Start, What::Done, What::Fail, What::Assigned];
+}
+
+/// One entry.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub(crate) number: u64,
+    /// Unix time in microseconds.
+    pub(crate) at: i64,
+    /// Microseconds beyond the due time, where there is one.
+    pub(crate) late: Option<i64>,
+    pub(crate) attempt: u32,
+    pub(crate) what: What,
+}
+
+/// Where an engine writes.
+pub(crate) struct Ledger(File);
+
+impl Ledger {
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        let file = OpenOptions::new().create(true).append(true).open(path);
+        Ok(Self(file.with_context(|| format!("{} cannot be opened", path.display()))?))
+    }
+
+    pub(crate) fn write(&self, what: What, number: u64, attempt: u32, late: Option<i64>) {
+        let mut bytes = Vec::with_capacity(SIZE);
+        bytes.extend_from_slice(&number.to_be_bytes());
+        bytes.extend_from_slice(&micros().to_be_bytes());
+        bytes.extend_from_slice(&late.unwrap_or(i64::MIN).to_be_bytes());
+        bytes.extend_from_slice(&attempt.to_be_bytes());
+        bytes.extend_from_slice(&(what as u32).to_be_bytes());
+        // One call, so that entries of two processes do not mix. What cannot be written is missed when they are counted.
+        let _ = (&self.0).write_all(&bytes);
+    }
+}
+
+/// All entries of a file, in the order in which they were written.
+pub(crate) fn read(path: &Path) -> Result<Vec<Entry>> {
+    let bytes = match std::fs::read(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        read => read?,
+    };
+    let (entries, _) = bytes.as_chunks::<SIZE>();
+    entries.iter().map(|it| entry(it).context("the ledger is broken")).collect()
+}
+
+/// How many entries there are.
+pub(crate) fn count(path: &Path) -> u64 {
+    std::fs::metadata(path).map_or(0, |it| it.len() / SIZE as u64)
+}
+
+fn entry(bytes: &[u8; SIZE]) -> Option<Entry> {
+    let long = |at: usize| bytes.get(at..)?.first_chunk::<8>().copied();
+    let int = |at: usize| bytes.get(at..)?.first_chunk::<4>().copied().map(u32::from_be_bytes);
+    let late = i64::from_be_bytes(long(16)?);
+    Some(Entry {
+        number: u64::from_be_bytes(long(0)?),
+        at: i64::from_be_bytes(long(8)?),
+        late: (late != i64::MIN).then_some(late),
+        attempt: int(24)?,
+        what: *What::ALL.get(usize::try_from(int(28)?).ok()?)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_read() {
+        let path = std::env::temp_dir().join(format!("bench-ledger-{}", std::process::id()));
+        let ledger = Ledger::open(&path).unwrap();
+        ledger.write(What::Start, 7, 1, Some(-3));
+        ledger.write(What::Assigned, 0, 0, None);
+        let read = read(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!((read[0].number, read[0].attempt, read[0].late), (7, 1, Some(-3)));
+        assert_eq!((read[1].what, read[1].late, read.len()), (What::Assigned, None, 2));
+    }
+}

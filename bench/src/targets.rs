@@ -1,0 +1,194 @@
+//! What Redrive is to reach, in the same run as those it is compared with.
+
+use crate::results::{Results, Row};
+use crate::stats;
+use crate::turn::Engine;
+use crate::work::delays::MIXED;
+use crate::work::failing::SHARES;
+use crate::work::keys::FORMS;
+use crate::work::stuck::HANGS;
+use crate::work::success::{LARGE, SMALL};
+use crate::work::{killed, pending};
+
+/// A target, and what came of it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Target {
+    /// Which work it is of.
+    pub(crate) work: &'static str,
+    pub(crate) wanted: String,
+    /// What was measured; none where it was not.
+    pub(crate) measured: Option<String>,
+    pub(crate) is_met: bool,
+}
+
+/// A number of one row against that of another, round by round: the median, and from where to where it goes.
+pub(crate) fn ratio(of: &Row, to: &Row, name: &str) -> Option<(f64, f64, f64)> {
+    let pairs = of.values(name).into_iter().zip(to.values(name));
+    let ratios: Vec<_> = pairs.map(|(of, to)| of / to).collect();
+    let (low, high) = stats::bounds(&ratios)?;
+    Some((stats::median(&ratios)?, low, high))
+}
+
+/// What a row is to compare with.
+type Place = (&'static str, &'static str, Engine);
+
+struct Judge<'a> {
+    results: &'a Results,
+    targets: Vec<Target>,
+}
+
+impl Judge<'_> {
+    fn row(&self, place: Place) -> Option<&Row> {
+        self.results.row(place.0, place.1, place.2)
+    }
+
+    fn add(&mut self, work: &'static str, wanted: String, found: Option<(String, bool)>) {
+        let is_met = found.as_ref().is_some_and(|it| it.1);
+        self.targets.push(Target { work, wanted, measured: found.map(|it| it.0), is_met });
+    }
+
+    /// The rate of one is at least so much of another's.
+    fn rate(&mut self, wanted: String, of: Place, to: Place, least: f64) {
+        let rows = self.row(of).zip(self.row(to));
+        let found = rows.and_then(|(of, to)| ratio(of, to, "rate")).map(|(ratio, low, high)| {
+            (format!("{ratio:.2} × ({low:.2}–{high:.2})"), ratio >= least)
+        });
+        self.add(of.0, wanted, found);
+    }
+
+    /// The median of a number is at most so much.
+    fn at_most(&mut self, wanted: &str, of: Place, name: &str, most: f64, unit: &str) {
+        let found = self.row(of).and_then(|row| {
+            let (median, worst) = (row.median(name)?, row.most(name)?);
+            let text = format!("{} {unit} (at worst {})", number(median), number(worst));
+            Some((text, median <= most))
+        });
+        self.add(of.0, wanted.to_owned(), found);
+    }
+
+    /// A count is 0 in every round.
+    fn none(&mut self, wanted: &str, of: Place, name: &str) {
+        let found = self.row(of).and_then(|row| row.most(name));
+        let found = found.map(|most| (number(most), most == 0.0));
+        self.add(of.0, wanted.to_owned(), found);
+    }
+}
+
+/// A number for people.
+pub(crate) fn number(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".to_owned(),
+        size if size < 10.0 => format!("{value:.2}"),
+        size if size < 100.0 => format!("{value:.1}"),
+        _ => grouped(value),
+    }
+}
+
+/// A whole number with a comma after each thousand.
+pub(crate) fn grouped(value: f64) -> String {
+    let digits = format!("{:.0}", value.abs());
+    let mut text = if value < 0.0 { "-".to_owned() } else { String::new() };
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// All of them, in the order of the work.
+pub(crate) fn judge(results: &Results) -> Vec<Target> {
+    use Engine::{Batch, Ordered, Parallel, Pipe, Poll, Redrive};
+    let mut judge = Judge { results, targets: Vec::new() };
+    let success = |case, engine| ("success", case, engine);
+    let text = |it: &str| it.to_owned();
+    judge.rate(
+        text("100 B: ≥ 1.0 × the poll loop"),
+        success(SMALL, Redrive),
+        success(SMALL, Poll),
+        1.0,
+    );
+    judge.rate(
+        text("1 KB: ≥ 0.9 × the batch read"),
+        success(LARGE, Redrive),
+        success(LARGE, Batch),
+        0.9,
+    );
+    let failing = |case, engine| ("failing", case, engine);
+    let wanted = text("100 %: ≥ 0.8 × the raw pipe with the same headers");
+    judge.rate(wanted, failing("100 %", Redrive), failing("100 %", Pipe), 0.8);
+    let wanted = text("1 %: main throughput within 5 % of that without failures");
+    judge.rate(wanted, failing("1 %", Redrive), failing("0 %", Redrive), 0.95);
+    let mixed = ("delays", MIXED, Redrive);
+    judge.at_most("lateness p50 ≤ 1 ms", mixed, "late_p50", 1.0, "ms");
+    judge.at_most("lateness p99 ≤ 10 ms", mixed, "late_p99", 10.0, "ms");
+    judge.none("never early", mixed, "early");
+    for (case, _) in FORMS {
+        let ordered = ("keys", case, Ordered);
+        let found = judge.row(ordered).and_then(|row| {
+            let (median, least) = (row.median("of_bound")?, row.least("of_bound")?);
+            Some((format!("{median:.3} (at worst {least:.3})"), median >= 0.97))
+        });
+        judge.add("keys", format!("{case}: ≥ 0.97 of what keys and slots allow"), found);
+        let wanted = format!("{case}: ≥ Parallel Consumer");
+        judge.rate(wanted, ordered, ("keys", case, Parallel), 1.0);
+    }
+    let hangs = ("stuck", HANGS, Redrive);
+    judge.rate(text("behind a hanging run: as (1)"), hangs, success(SMALL, Poll), 1.0);
+    judge.at_most("metadata within its limit of 4096", hangs, "metadata", 4096.0, "characters");
+    judge.none("nothing run again after a restart", hangs, "again");
+    let waits = ("pending", pending::CASE, Redrive);
+    judge.at_most("RSS ≤ 300 MB", waits, "rss", 300.0 * 1e6 / f64::from(1 << 20), "MiB");
+    judge.at_most("first due run ≤ 2 s after assignment", waits, "first_due", 2.0, "s");
+    judge.none("none twice", waits, "again");
+    let killed = ("killed", killed::CASE, Ordered);
+    judge.none("0 lost", killed, "lost");
+    judge.none("0 early", killed, "early");
+    judge.none("0 out of order", killed, "out_of_order");
+    for (case, share) in SHARES {
+        if share > 0 {
+            let wanted = format!("{case}: ≥ 0.7 × (2)");
+            judge.rate(wanted, ("exactly-once", case, Redrive), failing(case, Redrive), 0.7);
+        }
+    }
+    judge.targets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::Sample;
+
+    fn results(redrive: &[f64], poll: &[f64]) -> Results {
+        let mut results = Results::default();
+        for (engine, rates) in [(Engine::Redrive, redrive), (Engine::Poll, poll)] {
+            for rate in rates {
+                let mut sample = Sample::default();
+                sample.set("rate", *rate);
+                results.row_mut("success", SMALL, engine).samples.push(sample);
+            }
+        }
+        results
+    }
+
+    #[test]
+    fn a_ratio_is_the_median_of_the_rounds() {
+        let targets = judge(&results(&[9.0, 12.0, 30.0], &[10.0, 10.0, 10.0]));
+        assert_eq!(targets[0].measured.as_deref(), Some("1.20 × (0.90–3.00)"));
+        assert!(targets[0].is_met);
+        // Nobody measured the rest.
+        assert!(targets[1..].iter().all(|it| !it.is_met && it.measured.is_none()));
+    }
+
+    #[test]
+    fn a_missed_target_is_called_so() {
+        assert!(!judge(&results(&[9.0], &[10.0]))[0].is_met);
+    }
+
+    #[test]
+    fn numbers_are_written_for_people() {
+        let written = [0.0, 0.123, 12.34, 999.6, 1_234_567.0].map(number);
+        assert_eq!(written, ["0", "0.12", "12.3", "1,000", "1,234,567"]);
+    }
+}

@@ -1,0 +1,150 @@
+//! Topics of the benchmark: made, filled, deleted.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use rdkafka::ClientConfig;
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::producer::{BaseRecord, DefaultProducerContext, Producer, ThreadedProducer};
+use rdkafka::types::RDKafkaErrorCode;
+
+use crate::task;
+use crate::turn::PARTITIONS;
+
+/// How long the broker may take to answer.
+const ANSWER: Duration = Duration::from_secs(60);
+
+/// What a topic is filled with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Filling {
+    pub(crate) records: u64,
+    /// Bytes of each value.
+    pub(crate) size: usize,
+    /// How many keys there are. All records of a key are in one partition.
+    pub(crate) keys: u64,
+}
+
+impl Filling {
+    /// Records of so many bytes with keys that hardly ever repeat.
+    pub(crate) fn new(records: u64, size: usize) -> Self {
+        Self { records, size, keys: 1_000_000 }
+    }
+}
+
+fn client(kafka: &str) -> ClientConfig {
+    let mut config = ClientConfig::new();
+    config.set("bootstrap.servers", kafka);
+    config
+}
+
+fn admin<T>(
+    kafka: &str,
+    work: impl AsyncFnOnce(AdminClient<DefaultClientContext>) -> Result<T>,
+) -> Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(work(client(kafka).create()?))
+}
+
+/// Makes topics, and waits until the broker knows them.
+pub(crate) fn make(kafka: &str, topics: &[&str]) -> Result<()> {
+    admin(kafka, async |admin| {
+        let new = topics.iter().map(|it| NewTopic::new(it, PARTITIONS, TopicReplication::Fixed(1)));
+        let new: Vec<_> = new.collect();
+        for made in admin.create_topics(&new, &AdminOptions::new()).await? {
+            made.map_err(|(topic, code)| anyhow::anyhow!("{topic} cannot be made: {code}"))?;
+        }
+        for topic in topics {
+            loop {
+                let metadata = admin.inner().fetch_metadata(Some(topic), ANSWER)?;
+                let mut found = metadata.topics().iter().filter(|it| it.error().is_none());
+                if found.any(|it| !it.partitions().is_empty()) {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Deletes topics, where they are there.
+pub(crate) fn delete(kafka: &str, topics: &[&str]) -> Result<()> {
+    admin(kafka, async |admin| {
+        for deleted in admin.delete_topics(topics, &AdminOptions::new()).await? {
+            match deleted {
+                Ok(_) | Err((_, RDKafkaErrorCode::UnknownTopicOrPartition)) => {}
+                Err((topic, code)) => anyhow::bail!("{topic} cannot be deleted: {code}"),
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Makes a topic and fills it, telling how far it is.
+pub(crate) fn fill(
+    kafka: &str,
+    topic: &str,
+    filling: Filling,
+    progress: impl Fn(u64),
+) -> Result<()> {
+    make(kafka, &[topic])?;
+    let mut config = client(kafka);
+    config.set("linger.ms", "20").set("batch.size", "500000").set("acks", "1");
+    config.set("queue.buffering.max.messages", "200000");
+    let producer: ThreadedProducer<DefaultProducerContext> = config.create()?;
+    let mut value = Vec::new();
+    for number in 0..filling.records {
+        let key = number % filling.keys;
+        let partition = i32::try_from(key % PARTITIONS.unsigned_abs() as u64)?;
+        let key = key.to_string();
+        task::value(number, filling.size, &mut value);
+        let record = BaseRecord::to(topic).partition(partition).key(&key).payload(&value);
+        let mut sent = producer.send(record);
+        while let Err((_, record)) = sent {
+            std::thread::sleep(Duration::from_millis(1));
+            sent = producer.send(record);
+        }
+        if number % 10_000 == 0 {
+            progress(number);
+        }
+    }
+    producer.flush(Duration::from_secs(120))?;
+    let filled = count(kafka, topic)?;
+    anyhow::ensure!(
+        filled == filling.records,
+        "{topic} has {filled} records instead of {}",
+        filling.records
+    );
+    Ok(())
+}
+
+/// How many records a topic has.
+pub(crate) fn count(kafka: &str, topic: &str) -> Result<u64> {
+    let consumer: BaseConsumer = client(kafka).create()?;
+    let mut count = 0;
+    for partition in 0..PARTITIONS {
+        let (first, end) = consumer.fetch_watermarks(topic, partition, ANSWER)?;
+        count += u64::try_from(end - first)?;
+    }
+    Ok(count)
+}
+
+/// How many characters of metadata a group committed for each partition, and how far it is.
+pub(crate) fn committed(kafka: &str, group: &str, topic: &str) -> Result<Vec<(i64, usize)>> {
+    let mut config = client(kafka);
+    config.set("group.id", group);
+    let consumer: BaseConsumer = config.create()?;
+    let mut list = rdkafka::TopicPartitionList::new();
+    for partition in 0..PARTITIONS {
+        list.add_partition(topic, partition);
+    }
+    let list = consumer.committed_offsets(list, ANSWER)?;
+    let places = list.elements();
+    let place = |it: &rdkafka::topic_partition_list::TopicPartitionListElem<'_>| {
+        let offset = it.offset().to_raw().unwrap_or(-1);
+        (offset, it.metadata().chars().count())
+    };
+    Ok(places.iter().map(place).collect())
+}

@@ -1,0 +1,60 @@
+//! (3) Retries whose delays are mixed in one retry topic: how late they run.
+
+use anyhow::Result;
+
+use super::{Case, Work, rated};
+use crate::bench::{Bench, Scale};
+use crate::measure::Sample;
+use crate::task::Task;
+use crate::topics::Filling;
+use crate::turn::{Engine, Turn};
+
+pub(crate) struct Delays;
+
+pub(crate) const MIXED: &str = "1 to 30 s, mixed";
+pub(crate) const SAME: &str = "5 s each";
+
+impl Work for Delays {
+    fn name(&self) -> &'static str {
+        "delays"
+    }
+
+    fn title(&self) -> &'static str {
+        "Mixed delays in one retry topic"
+    }
+
+    fn about(&self) -> &'static str {
+        "Records fail once and are retried. In the first form 100,000 of them, each with a delay of its own, all in one retry topic. A retry topic of Spring\u{2019}s has one delay, so it is only in the second form: 100 records that fail one after the other, as fast as they can, and are due 5 s later. Those that failed together are due together, so that the last of them has to wait for the others."
+    }
+
+    fn cases(&self) -> Vec<Case> {
+        use Engine::{Parallel, Redrive, Spring, SpringTuned};
+        // A retry topic of Spring's has one delay. So there is a second form that it can do, too.
+        vec![
+            Case::new(MIXED, &[Redrive, Parallel]),
+            Case::new(SAME, &[Redrive, Spring, SpringTuned]),
+        ]
+    }
+
+    fn pilot(&self, _: Scale) -> Option<u64> {
+        None
+    }
+
+    fn lasts(&self, _: Scale) -> u64 {
+        25
+    }
+
+    fn turn(&self, bench: &mut Bench, case: &Case, engine: Engine, _: u64) -> Result<Sample> {
+        let is_quick = bench.scale.is_quick;
+        let (records, delay, delay_max) = match (case.label == MIXED, is_quick) {
+            (true, true) => (3_000, 200, 3_000),
+            (true, false) => (100_000, 1_000, 30_000),
+            (false, true) => (100, 1_000, 1_000),
+            (false, false) => (100, 5_000, 5_000),
+        };
+        let task = Task { percent: 100, delay, delay_max, ..Task::default() };
+        let topic = bench.topic(Filling::new(records, 100))?;
+        let name = bench.turn_name();
+        Ok(rated(bench.turn(engine, Turn::new(&topic, &name, records, task))?))
+    }
+}

@@ -1,0 +1,38 @@
+//! (8) As (2), with hops and offsets in one transaction.
+
+use anyhow::Result;
+
+use super::failing::{self, SHARES};
+use super::{Case, Work};
+use crate::bench::{Bench, Scale};
+use crate::measure::Sample;
+use crate::turn::Engine;
+
+pub(crate) struct ExactlyOnce;
+
+impl Work for ExactlyOnce {
+    fn name(&self) -> &'static str {
+        "exactly-once"
+    }
+
+    fn title(&self) -> &'static str {
+        "Exactly once"
+    }
+
+    fn about(&self) -> &'static str {
+        "As (2), with hops and offsets in one transaction."
+    }
+
+    fn cases(&self) -> Vec<Case> {
+        let failing = SHARES.iter().filter(|it| it.1 > 0);
+        failing.map(|it| Case::new(it.0, &[Engine::Redrive])).collect()
+    }
+
+    fn pilot(&self, scale: Scale) -> Option<u64> {
+        failing::Failing.pilot(scale)
+    }
+
+    fn turn(&self, bench: &mut Bench, case: &Case, engine: Engine, records: u64) -> Result<Sample> {
+        failing::turn(bench, case, engine, records, true)
+    }
+}

@@ -1,0 +1,66 @@
+//! (2) A share of the records fails its first run and is retried after a second.
+
+use anyhow::Result;
+
+use super::{Case, Work, rated};
+use crate::bench::{Bench, Scale};
+use crate::measure::Sample;
+use crate::task::Task;
+use crate::topics::Filling;
+use crate::turn::{Engine, Turn};
+
+pub(crate) struct Failing;
+
+/// The shares, as they are called. Nothing fails in the first: the same handler as in the others, to compare with.
+pub(crate) const SHARES: [(&str, u64); 4] = [("0 %", 0), ("1 %", 1), ("10 %", 10), ("100 %", 100)];
+
+impl Work for Failing {
+    fn name(&self) -> &'static str {
+        "failing"
+    }
+
+    fn title(&self) -> &'static str {
+        "First runs fail"
+    }
+
+    fn about(&self) -> &'static str {
+        "A share of the records fails its first run and is retried after 1 s. The rate is that of the source topic: from the first delivery until each record has had its first run, while retries run beside it. `0 %` has the same handler and no failures. The raw pipe reads each record and produces it again with the headers that Redrive writes; it never reads them back, which the others do."
+    }
+
+    fn cases(&self) -> Vec<Case> {
+        use Engine::{Parallel, Pipe, Redrive, Spring, SpringTuned};
+        SHARES
+            .iter()
+            .map(|(label, share)| match share {
+                0 => Case::new(label, &[Redrive]),
+                100 => Case::new(label, &[Pipe, Redrive, Spring, SpringTuned, Parallel]),
+                1 => Case::new(label, &[Redrive, Spring, SpringTuned, Parallel]),
+                _ => Case::new(label, &[Redrive, Parallel]),
+            })
+            .collect()
+    }
+
+    fn pilot(&self, scale: Scale) -> Option<u64> {
+        Some(if scale.is_quick { 10_000 } else { 2_000 })
+    }
+
+    fn turn(&self, bench: &mut Bench, case: &Case, engine: Engine, records: u64) -> Result<Sample> {
+        turn(bench, case, engine, records, false)
+    }
+}
+
+/// The turn, with exactly-once or without.
+pub(crate) fn turn(
+    bench: &mut Bench,
+    case: &Case,
+    engine: Engine,
+    records: u64,
+    exactly_once: bool,
+) -> Result<Sample> {
+    let percent = SHARES.iter().find(|it| it.0 == case.label).map_or(0, |it| it.1);
+    let task = Task { percent, delay: 1000, delay_max: 1000, ..Task::default() };
+    let topic = bench.topic(Filling::new(records, 100))?;
+    let name = bench.turn_name();
+    let turn = Turn { exactly_once, ..Turn::new(&topic, &name, records, task) };
+    Ok(rated(bench.turn(engine, turn)?))
+}

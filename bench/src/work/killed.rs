@@ -1,0 +1,179 @@
+//! (7) kill -9 in the middle, twice: what was lost, duplicated, early or out of order.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use super::{Case, Work};
+use crate::bench::{Bench, Running, Scale};
+use crate::ledger::{self, Entry, What};
+use crate::measure::Sample;
+use crate::task::Task;
+use crate::topics::Filling;
+use crate::turn::{Engine, Turn};
+
+pub(crate) struct Killed;
+
+pub(crate) const CASE: &str = "killed twice";
+
+const KEYS: u64 = 1000;
+
+/// After how long without a record that ends it is over, lost or not.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+impl Work for Killed {
+    fn name(&self) -> &'static str {
+        "killed"
+    }
+
+    fn title(&self) -> &'static str {
+        "kill -9 in the middle"
+    }
+
+    fn about(&self) -> &'static str {
+        "60,000 records of 1,000 keys with order per key; a tenth fails once; the handler takes 1 ms. The engine is killed after three and after six tenths of the records and started again at once. Lost: what has not ended when nothing has moved for 20 s. Out of order: a run that begins before an earlier record of its key has ended. Runs since the last commit are duplicated: all engines promise at least once."
+    }
+
+    fn cases(&self) -> Vec<Case> {
+        vec![Case::new(CASE, &[Engine::Ordered, Engine::SpringTuned, Engine::Parallel])]
+    }
+
+    fn pilot(&self, _: Scale) -> Option<u64> {
+        None
+    }
+
+    fn lasts(&self, _: Scale) -> u64 {
+        25
+    }
+
+    fn turn(&self, bench: &mut Bench, _: &Case, engine: Engine, _: u64) -> Result<Sample> {
+        let records = if bench.scale.is_quick { 5_000 } else { 60_000 };
+        let task = Task { percent: 10, delay: 200, delay_max: 1000, takes: 1, ..Task::default() };
+        let topic = bench.topic(Filling { records, size: 100, keys: KEYS })?;
+        let name = bench.turn_name();
+        let ledger = bench.ledger(&name);
+        let mut turn = Turn::new(&topic, &name, records, task);
+        (turn.endless, turn.ledger, turn.ordered) = (true, Some(ledger.clone()), true);
+        (turn.concurrency, turn.session) = (64, 3000);
+        bench.prepare(engine, &mut turn)?;
+        let began = Instant::now();
+        let ended = until_over(bench, engine, &turn, &ledger);
+        let took = began.elapsed();
+        let entries = ledger::read(&ledger);
+        bench.clean(&turn)?;
+        ended?;
+        let mut sample = judge(&entries?, records);
+        sample.set("took", took.as_secs_f64());
+        sample.set("records", records as f64);
+        Ok(sample)
+    }
+}
+
+/// Two engines are killed on the way; the third one comes to an end.
+fn until_over(bench: &Bench, engine: Engine, turn: &Turn, ledger: &Path) -> Result<()> {
+    for share in [3, 6] {
+        let running = bench.start(engine, turn)?;
+        follow(running, ledger, turn.records * share / 10)?.kill()?;
+    }
+    let running = bench.start(engine, turn)?;
+    follow(running, ledger, turn.records)?.kill()
+}
+
+/// Waits until so many records have ended, or until nothing moves any more.
+fn follow(mut running: Running, ledger: &Path, records: u64) -> Result<Running> {
+    let (mut seen, mut moved) = (0, Instant::now());
+    loop {
+        let entries = ledger::count(ledger);
+        if entries > seen {
+            // Each ended record has two entries, at least.
+            if entries >= 2 * records && done(&ledger::read(ledger)?) >= records {
+                return Ok(running);
+            }
+            (seen, moved) = (entries, Instant::now());
+        }
+        if moved.elapsed() > PATIENCE {
+            return Ok(running);
+        }
+        anyhow::ensure!(running.is_alive()?, "it ended by itself");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn done(entries: &[Entry]) -> u64 {
+    counts(entries).len() as u64
+}
+
+/// How often each record ended.
+fn counts(entries: &[Entry]) -> BTreeMap<u64, u64> {
+    let mut counts = BTreeMap::new();
+    for entry in entries.iter().filter(|it| it.what == What::Done) {
+        *counts.entry(entry.number).or_default() += 1;
+    }
+    counts
+}
+
+fn judge(entries: &[Entry], records: u64) -> Sample {
+    let ended = counts(entries);
+    let mut sample = Sample::default();
+    sample.set("lost", (records - ended.len() as u64) as f64);
+    sample.set("duplicated", ended.values().map(|it| it - 1).sum::<u64>() as f64);
+    sample
+        .set("early", entries.iter().filter_map(|it| it.late).filter(|it| *it < 0).count() as f64);
+    sample.set("out_of_order", overtaken(entries) as f64);
+    sample
+}
+
+/// How many runs began before an earlier record of their key had ended.
+fn overtaken(entries: &[Entry]) -> u64 {
+    // The next number of each key that has not ended, and those beyond it that have.
+    let mut open: BTreeMap<u64, (u64, Vec<u64>)> = BTreeMap::new();
+    let mut count = 0;
+    for entry in entries {
+        let key = entry.number % KEYS;
+        let (next, beyond) = open.entry(key).or_insert((key, Vec::new()));
+        match entry.what {
+            What::Start if entry.number > *next => count += 1,
+            What::Done if entry.number >= *next => {
+                beyond.push(entry.number);
+                while let Some(index) = beyond.iter().position(|it| it == next) {
+                    beyond.swap_remove(index);
+                    *next += KEYS;
+                }
+                beyond.retain(|it| it >= next);
+            }
+            _ => {}
+        }
+    }
+    count
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(what: What, number: u64, late: Option<i64>) -> Entry {
+        Entry { number, at: 0, late, attempt: 0, what }
+    }
+
+    #[test]
+    fn what_went_wrong_is_found() {
+        use What::{Done, Start};
+        let entries = [
+            entry(Start, 0, None),
+            // Overtakes 0.
+            entry(Start, KEYS, None),
+            entry(Done, KEYS, None),
+            entry(Done, 0, None),
+            entry(Start, 2 * KEYS, Some(-1)),
+            entry(Done, 2 * KEYS, None),
+            // Runs again, in order.
+            entry(Start, KEYS, Some(5)),
+            entry(Done, KEYS, None),
+        ];
+        let sample = judge(&entries, 4);
+        let found = ["lost", "duplicated", "early", "out_of_order"].map(|it| sample.get(it));
+        assert_eq!(found, [Some(1.0); 4]);
+    }
+}

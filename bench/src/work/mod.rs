@@ -1,0 +1,95 @@
+//! The work: one file each. What it is about, who does it, and what is told of it.
+
+pub(crate) mod delays;
+pub(crate) mod exactly_once;
+pub(crate) mod failing;
+pub(crate) mod keys;
+pub(crate) mod killed;
+pub(crate) mod pending;
+pub(crate) mod stuck;
+pub(crate) mod success;
+
+use anyhow::Result;
+
+use crate::bench::{Bench, Scale};
+use crate::measure::Sample;
+use crate::turn::Engine;
+
+/// One kind of work in one form, with those who do it.
+#[derive(Clone, Debug)]
+pub(crate) struct Case {
+    pub(crate) label: &'static str,
+    pub(crate) engines: Vec<Engine>,
+}
+
+impl Case {
+    pub(crate) fn new(label: &'static str, engines: &[Engine]) -> Self {
+        Self { label, engines: engines.to_vec() }
+    }
+}
+
+/// One kind of work.
+pub(crate) trait Work {
+    /// As it is called on the command line and in the results.
+    fn name(&self) -> &'static str;
+
+    /// For people.
+    fn title(&self) -> &'static str;
+
+    /// What is done, for those who read the results.
+    fn about(&self) -> &'static str;
+
+    /// Its forms.
+    fn cases(&self) -> Vec<Case>;
+
+    /// How many records are enough to see how fast an engine is; none if the number of records is part of the work.
+    fn pilot(&self, scale: Scale) -> Option<u64>;
+
+    /// How many seconds a turn lasts, more or less.
+    fn lasts(&self, scale: Scale) -> u64 {
+        scale.seconds + 2
+    }
+
+    /// How many records make sense at all.
+    fn most(&self, _: &Case) -> u64 {
+        60_000_000
+    }
+
+    /// Makes ready for engines that take so many records at the most.
+    fn prepare(&self, _: &mut Bench, _: &Case, _most: u64) -> Result<()> {
+        Ok(())
+    }
+
+    /// Does it.
+    fn turn(&self, bench: &mut Bench, case: &Case, engine: Engine, records: u64) -> Result<Sample>;
+}
+
+/// All of it, in the order of the issue.
+pub(crate) fn all() -> Vec<Box<dyn Work>> {
+    vec![
+        Box::new(success::Success),
+        Box::new(failing::Failing),
+        Box::new(delays::Delays),
+        Box::new(keys::Keys),
+        Box::new(stuck::Stuck),
+        Box::new(pending::Pending),
+        Box::new(killed::Killed),
+        Box::new(exactly_once::ExactlyOnce),
+    ]
+}
+
+/// Adds what follows from the numbers: records a second, and CPU for a million of them.
+pub(crate) fn rated(mut sample: Sample) -> Sample {
+    let get = |name| sample.get(name).filter(|it| *it > 0.0);
+    let (records, took, cpu) = (get("records"), get("took"), get("cpu"));
+    // Where there are retries, what counts is how fast the source topic is worked off.
+    let main = get("main").filter(|_| sample.get("late_count").is_some());
+    if let (Some(records), Some(took)) = (records, took) {
+        sample.set("rate", records / main.unwrap_or(took));
+        sample.set("whole_rate", records / took);
+    }
+    if let (Some(records), Some(cpu)) = (records, cpu) {
+        sample.set("cpu_per_million", cpu / records * 1e6);
+    }
+    sample
+}

@@ -1,0 +1,134 @@
+//! (6) A million records of 1 KB that wait: memory, and a clean stop and restart in the middle of it.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use super::{Case, Work, rated};
+use crate::bench::{Bench, Running, Scale};
+use crate::ledger::{self, Entry, What};
+use crate::measure::Sample;
+use crate::task::Task;
+use crate::topics::Filling;
+use crate::turn::{Engine, Turn};
+
+pub(crate) struct Pending;
+
+pub(crate) const CASE: &str = "1 M × 1 KB";
+
+/// How long the restarted engine is watched after its first retry.
+const WATCHED: Duration = Duration::from_secs(3);
+
+impl Work for Pending {
+    fn name(&self) -> &'static str {
+        "pending"
+    }
+
+    fn title(&self) -> &'static str {
+        "A million records wait"
+    }
+
+    fn about(&self) -> &'static str {
+        "All records fail once, with delays from 5 s to an hour, so that about 280 a second become due. When all wait, the engine is stopped cleanly and started again. Spring needs the better part of an hour to publish a million failures, and has one delay; Parallel Consumer keeps what waits in memory alone and reads no further once its buffer is full. So they are not in it."
+    }
+
+    fn cases(&self) -> Vec<Case> {
+        vec![Case::new(CASE, &[Engine::Redrive])]
+    }
+
+    fn pilot(&self, _: Scale) -> Option<u64> {
+        None
+    }
+
+    fn lasts(&self, _: Scale) -> u64 {
+        35
+    }
+
+    fn turn(&self, bench: &mut Bench, _: &Case, engine: Engine, _: u64) -> Result<Sample> {
+        let is_quick = bench.scale.is_quick;
+        let records = if is_quick { 10_000 } else { 1_000_000 };
+        // Spread so that some are due at any time: 280 a second.
+        let (delay, delay_max) = if is_quick { (2_000, 40_000) } else { (5_000, 3_600_000) };
+        let task = Task { percent: 100, delay, delay_max, ..Task::default() };
+        let topic = bench.topic(Filling::new(records, 1000))?;
+        let name = bench.turn_name();
+        let ledger = bench.ledger(&name);
+        let mut turn = Turn::new(&topic, &name, records, task);
+        (turn.endless, turn.ledger) = (true, Some(ledger.clone()));
+        bench.prepare(engine, &mut turn)?;
+        let measured = both(bench, engine, &turn, &ledger);
+        bench.clean(&turn)?;
+        measured
+    }
+}
+
+fn both(bench: &Bench, engine: Engine, turn: &Turn, ledger: &Path) -> Result<Sample> {
+    let until = Instant::now() + bench.limit();
+    let firsts = |entries: &[Entry]| {
+        entries.iter().filter(|it| it.what == What::Fail && it.attempt == 0).count() as u64
+    };
+    let mut running = bench.start(engine, turn)?;
+    // Two entries for each first run; then a closer look, since retries write some, too.
+    watch(&mut running, until, || {
+        Ok(ledger::count(ledger) >= 2 * turn.records
+            && firsts(&ledger::read(ledger)?) >= turn.records)
+    })
+    .context("not all records came to wait")?;
+    running.stop()?;
+    let mut sample = running.wait(bench.limit())?;
+    let before = usize::try_from(ledger::count(ledger))?;
+
+    let mut running = bench.start(engine, turn)?;
+    let mut came = None;
+    watch(&mut running, until, || {
+        let entries = ledger::read(ledger)?;
+        let entries = entries.get(before..).unwrap_or_default();
+        let is_retried = entries.iter().any(|it| it.what == What::Start && it.attempt > 0);
+        let came = came.get_or_insert_with(Instant::now);
+        if !is_retried {
+            *came = Instant::now();
+        }
+        Ok(came.elapsed() > WATCHED)
+    })
+    .context("nothing was run after the restart")?;
+    running.stop()?;
+    let second = running.wait(bench.limit())?;
+
+    let entries = ledger::read(ledger)?;
+    let restarted = entries.get(before..).unwrap_or_default();
+    let assigned = restarted.iter().find(|it| it.what == What::Assigned);
+    let first = restarted.iter().find(|it| it.what == What::Start && it.attempt > 0);
+    let (assigned, first) =
+        (assigned.context("nothing was assigned")?, first.context("nothing was run")?);
+    sample.set("first_due", (first.at - assigned.at) as f64 / 1e6);
+    let rss = |it: &Sample| it.get("rss").unwrap_or(0.0);
+    sample.set("rss_restarted", rss(&second));
+    sample.set("again", twice(&entries) as f64);
+    let late = entries.iter().filter_map(|it| it.late);
+    sample.set("early", late.filter(|it| *it < 0).count() as f64);
+    sample.set("records", turn.records as f64);
+    Ok(rated(sample))
+}
+
+/// How many runs there were that there had been before.
+fn twice(entries: &[Entry]) -> usize {
+    let mut seen = BTreeSet::new();
+    let starts = entries.iter().filter(|it| it.what == What::Start);
+    starts.filter(|it| !seen.insert((it.number, it.attempt))).count()
+}
+
+/// Looks at it now and then, until it is as it should be.
+fn watch(
+    running: &mut Running,
+    until: Instant,
+    mut is_over: impl FnMut() -> Result<bool>,
+) -> Result<()> {
+    while !is_over()? {
+        anyhow::ensure!(running.is_alive()?, "it ended by itself");
+        anyhow::ensure!(Instant::now() < until, "it took too long");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    Ok(())
+}

@@ -1,0 +1,107 @@
+//! (5) What never ends: one run that hangs with everything else behind it, and records that fail whatever is done.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use super::{Case, Work, rated};
+use crate::bench::{Bench, Scale};
+use crate::ledger::{self, What};
+use crate::measure::Sample;
+use crate::task::Task;
+use crate::topics::{self, Filling};
+use crate::turn::{Engine, Turn};
+
+pub(crate) struct Stuck;
+
+pub(crate) const HANGS: &str = "one run hangs";
+pub(crate) const HOPELESS: &str = "1 % fail for good";
+
+/// The record that hangs: the very first.
+const FIRST: u64 = 0;
+
+/// How long a restarted engine is watched for what it runs again.
+const WATCHED: Duration = Duration::from_secs(2);
+
+impl Work for Stuck {
+    fn name(&self) -> &'static str {
+        "stuck"
+    }
+
+    fn title(&self) -> &'static str {
+        "What never ends"
+    }
+
+    fn about(&self) -> &'static str {
+        "First: the very first record\u{2019}s run hangs, and everything else is behind it; then the engine is stopped and started again. A hanging listener of Spring\u{2019}s holds its partition for ever. Second: 1 % of the records fail, fail again after 1 s, and go to the dead-letter topic (Parallel Consumer has none; its handler writes there)."
+    }
+
+    fn cases(&self) -> Vec<Case> {
+        use Engine::{Parallel, Redrive, SpringTuned};
+        vec![
+            // A hanging listener of Spring's holds its partition for ever: there would be no end.
+            Case::new(HANGS, &[Redrive, Parallel]),
+            Case::new(HOPELESS, &[Redrive, SpringTuned, Parallel]),
+        ]
+    }
+
+    fn pilot(&self, scale: Scale) -> Option<u64> {
+        Some(if scale.is_quick { 10_000 } else { 2_000 })
+    }
+
+    fn turn(&self, bench: &mut Bench, case: &Case, engine: Engine, records: u64) -> Result<Sample> {
+        if case.label == HANGS {
+            return hangs(bench, engine, records);
+        }
+        let task =
+            Task { percent: 1, delay: 1000, delay_max: 1000, hopeless: true, ..Task::default() };
+        let topic = bench.topic(Filling::new(records, 100))?;
+        let name = bench.turn_name();
+        let turn = Turn::new(&topic, &name, records, task);
+        Ok(rated(bench.turn(engine, turn)?))
+    }
+}
+
+fn hangs(bench: &mut Bench, engine: Engine, records: u64) -> Result<Sample> {
+    let task = Task { stuck: Some(FIRST), ..Task::default() };
+    let topic = bench.topic(Filling::new(records, 100))?;
+    let name = bench.turn_name();
+    let mut turn = Turn::new(&topic, &name, records - 1, task);
+    turn.session = 6000;
+    bench.prepare(engine, &mut turn)?;
+    let measured = bench.start(engine, &turn)?.wait(bench.limit());
+    let again = measured.and_then(|sample| {
+        let places = topics::committed(&bench.kafka, &turn.group(), &topic)?;
+        Ok((sample, places, run_again(bench, engine, &turn)?))
+    });
+    bench.clean(&turn)?;
+    let (sample, places, again) = again?;
+    let mut sample = rated(sample);
+    sample.set("metadata", places.iter().map(|it| it.1).max().unwrap_or(0) as f64);
+    sample.set("again", again as f64);
+    Ok(sample)
+}
+
+/// Starts it once more and counts what it runs beside the record that hung.
+fn run_again(bench: &Bench, engine: Engine, turn: &Turn) -> Result<u64> {
+    let ledger = bench.ledger(&turn.name);
+    let again = Turn { endless: true, warm: None, ledger: Some(ledger.clone()), ..turn.clone() };
+    let mut running = bench.start(engine, &again)?;
+    let until = Instant::now() + bench.limit();
+    let mut seen = None;
+    loop {
+        let entries = ledger::read(&ledger)?;
+        let mut starts = entries.iter().filter(|it| it.what == What::Start);
+        if seen.is_none() && starts.clone().any(|it| it.number == FIRST) {
+            seen = Some(Instant::now());
+        }
+        if seen.is_some_and(|it| it.elapsed() > WATCHED) {
+            running.kill()?;
+            _ = std::fs::remove_file(&ledger);
+            return Ok(starts.by_ref().filter(|it| it.number != FIRST).count() as u64);
+        }
+        anyhow::ensure!(running.is_alive()?, "{} ended after its restart", engine.name());
+        anyhow::ensure!(Instant::now() < until, "{} does not run what hung", engine.name());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}

@@ -1,0 +1,64 @@
+//! (1) Everything succeeds: what an engine costs where nothing goes wrong.
+
+use anyhow::Result;
+
+use super::{Case, Work, rated};
+use crate::bench::{Bench, Scale};
+use crate::measure::Sample;
+use crate::task::Task;
+use crate::topics::Filling;
+use crate::turn::{Engine, Turn};
+
+pub(crate) struct Success;
+
+pub(crate) const SMALL: &str = "100 B";
+pub(crate) const LARGE: &str = "1 KB";
+
+/// So that the broker's machine can keep a topic in memory.
+const MOST_BYTES: u64 = 12_000_000_000;
+
+fn size(case: &Case) -> usize {
+    if case.label == LARGE { 1000 } else { 100 }
+}
+
+impl Work for Success {
+    fn name(&self) -> &'static str {
+        "success"
+    }
+
+    fn title(&self) -> &'static str {
+        "Everything succeeds"
+    }
+
+    fn about(&self) -> &'static str {
+        "A handler that does nothing. What an engine costs where nothing goes wrong."
+    }
+
+    fn cases(&self) -> Vec<Case> {
+        use Engine::{Batch, Ordered, Parallel, Poll, Redrive, Spring, SpringTuned};
+        vec![
+            Case::new(SMALL, &[Poll, Batch, Redrive, Ordered, Spring, SpringTuned, Parallel]),
+            Case::new(LARGE, &[Poll, Batch, Redrive, SpringTuned, Parallel]),
+        ]
+    }
+
+    fn pilot(&self, _: Scale) -> Option<u64> {
+        Some(20_000)
+    }
+
+    fn most(&self, case: &Case) -> u64 {
+        MOST_BYTES / size(case) as u64
+    }
+
+    /// One topic for all, of which each reads as much as it needs.
+    fn prepare(&self, bench: &mut Bench, case: &Case, most: u64) -> Result<()> {
+        bench.topic(Filling::new(most, size(case))).map(|_| ())
+    }
+
+    fn turn(&self, bench: &mut Bench, case: &Case, engine: Engine, records: u64) -> Result<Sample> {
+        let topic = bench.topic_of_at_least(Filling::new(records, size(case)))?;
+        let name = bench.turn_name();
+        let turn = Turn { idle: true, ..Turn::new(&topic, &name, records, Task::default()) };
+        Ok(rated(bench.turn(engine, turn)?))
+    }
+}
