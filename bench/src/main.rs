@@ -3,6 +3,9 @@
 //! Every engine does the same work in a process of its own; rounds are interleaved, because machines are noisy. What counts
 //! are ratios, and CPU time more than time. `bench/run` fetches and builds what is needed and starts this.
 
+/// The binary's, for all engines.
+#[path = "../../crates/redrive-cli/src/allocator.rs"]
+mod allocator;
 mod bench;
 mod check;
 mod engine;
@@ -29,10 +32,6 @@ use results::Results;
 use run::Order;
 use topics::Filling;
 use turn::{Engine, Turn};
-
-/// The binary's, for all engines.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Redrive beside the raw client and its peers: run it by bench/run, or with a broker at hand by itself.
 #[derive(Parser)]
@@ -78,6 +77,7 @@ struct Args {
 }
 
 fn main() -> Result<()> {
+    allocator::set_up();
     let args = Args::parse();
     let log = tracing_subscriber::fmt().with_writer(std::io::stderr);
     log.with_max_level(tracing_subscriber::filter::LevelFilter::ERROR).init();

@@ -1,6 +1,7 @@
 //! `redrive`: the retry engine for Apache Kafka, in front of a service in any language.
 
 mod admin;
+mod allocator;
 mod args;
 mod broker;
 mod brokers;
@@ -25,10 +26,8 @@ use clap::Parser;
 use crate::args::{Cli, Command};
 use crate::output::Exit;
 
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
+    allocator::set_up();
     let cli = Cli::parse();
     let result = match &cli.command {
         Command::Demo(args) => demo::run(args),
