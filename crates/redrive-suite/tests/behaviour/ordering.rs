@@ -213,6 +213,37 @@ async fn those_behind_a_record_that_is_retried_wait_for_it_and_others_do_not() -
     Ok(())
 }
 
+/// More events than a lane holds stand behind one whose run hangs. The other entities of the partition go on all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_hangs_holds_back_only_those_behind_it() -> Result<()> {
+    const EVENTS: u32 = 3000;
+    let trial = Trial::new("order-hang", 1).await?;
+    let done: Arc<Mutex<Vec<String>>> = Arc::default();
+    let (open, gate) = tokio::sync::watch::channel(false);
+    let told = Arc::clone(&done);
+    let handler = move |record: Record, _: Context| {
+        let (told, mut gate) = (Arc::clone(&told), gate.clone());
+        async move {
+            let value = String::from_utf8_lossy(record.value().unwrap_or_default()).into_owned();
+            if value == "a/0/0" {
+                _ = gate.wait_for(|it| *it).await;
+            }
+            told.lock().push(value);
+        }
+    };
+    let member = trial.start_with(config(&trial, single(&trial)), handler).await?;
+    let events: Vec<_> = (0..EVENTS).map(|step| fine("a", step)).chain([fine("b", 0)]).collect();
+    trial.broker.send(&trial.topic, &events)?;
+    until("b has run", || !done.lock().is_empty()).await?;
+    assert_eq!(*done.lock(), ["b/0/0"]);
+    open.send(true)?;
+    until("a is through", || done.lock().len() > EVENTS as usize).await?;
+    let expected: Vec<_> = (0..EVENTS).map(|step| format!("a/{step}/0")).collect();
+    assert_eq!(done.lock()[1..], expected);
+    member.stop().await?;
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn order_is_kept_across_tiers() -> Result<()> {
     let trial = Trial::new("order-tiers", 2).await?;
