@@ -18,7 +18,7 @@ unsafe extern "C" {
 }
 
 /// Free memory goes back to the system after ten seconds instead of one. What is fetched is freed a moment later by another thread,
-/// and to get it back clean for the next fetch cost a twentieth of the CPU. `MIMALLOC_PURGE_DELAY` says otherwise.
+/// and to get it back for the next fetch the system has to clear it first. `MIMALLOC_PURGE_DELAY` says otherwise.
 pub(crate) fn set_up() {
     // SAFETY: two numbers, and no other thread is there yet.
     unsafe { mi_option_set_default(PURGE_DELAY, KEPT) };
