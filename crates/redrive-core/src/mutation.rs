@@ -29,6 +29,8 @@ pub enum Mutation {
     CommitBeforeBlocks,
     /// Any number of records is made ready.
     UnboundedReady,
+    /// A lane that is told another budget goes on with the one that it has.
+    KeepBudget,
     /// The clock is not looked at again when a record starts.
     TrustTheClock,
     /// A publish that failed counts as done.
@@ -64,7 +66,7 @@ pub enum Mutation {
 #[cfg(feature = "mutations")]
 impl Mutation {
     /// All of them.
-    pub const ALL: [Mutation; 27] = [
+    pub const ALL: [Mutation; 28] = [
         Mutation::SettleBeforePublished,
         Mutation::RunEarly,
         Mutation::ForgetRunning,
@@ -77,6 +79,7 @@ impl Mutation {
         Mutation::NeverReappend,
         Mutation::CommitBeforeBlocks,
         Mutation::UnboundedReady,
+        Mutation::KeepBudget,
         Mutation::TrustTheClock,
         Mutation::IgnorePublishFailure,
         Mutation::TrustOldTickets,

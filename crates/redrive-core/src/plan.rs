@@ -23,9 +23,10 @@ pub struct Span {
 }
 
 impl Span {
+    /// Goes on by a wait. What waits is due at a whole millisecond, rounded up.
     fn add(&mut self, other: Span) {
-        self.min = self.min.saturating_add(other.min);
-        self.max = self.max.saturating_add(other.max);
+        self.min = rounded_up(self.min.saturating_add(other.min));
+        self.max = rounded_up(self.max.saturating_add(other.max));
     }
 }
 
@@ -177,6 +178,13 @@ fn relay(tier: String, target: &str, state: &RetryState<'_>, elapsed: Span) -> S
         delay: Span::default(),
         elapsed,
     }
+}
+
+/// To a whole millisecond.
+fn rounded_up(time: Duration) -> Duration {
+    const MILLI: u32 = 1_000_000;
+    let missing = time.subsec_nanos().next_multiple_of(MILLI) - time.subsec_nanos();
+    time.saturating_add(Duration::from_nanos(missing.into()))
 }
 
 fn at(elapsed: Duration) -> Timestamp {

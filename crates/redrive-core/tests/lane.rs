@@ -10,15 +10,17 @@ use redrive_core::lane::{
     Slots,
 };
 use redrive_core::offsets::{BlockId, MapError};
-use redrive_core::{InPlace, Reason, Timestamp};
+use redrive_core::{InPlace, MAX_TIMESTAMP, Reason, Timestamp};
 
 const CLUSTER: &str = "cluster-1";
 /// Where clocks stand when a test begins.
 const START: i64 = 1_000_000;
 /// How much memory each payload takes.
 const BYTES: usize = 100;
+/// The payload of a record that is large.
+const LARGE: usize = 100_000;
 /// How much it takes to keep one.
-const KEPT: usize = BYTES + size_of::<Item<i64>>() + 32;
+const KEPT: usize = BYTES + 2 * size_of::<(Timestamp, i64, Item<i64>)>();
 
 /// A payload is the record's offset, and where it is published to is a name.
 type Act = Action<i64, &'static str>;
@@ -175,6 +177,10 @@ impl Bench {
             actions.extend(self.tick_at(next));
         }
         actions
+    }
+
+    fn keep(&mut self, bytes: usize) -> Vec<Act> {
+        self.feed(|lane, now, slots| lane.set_byte_budget(bytes, now, slots))
     }
 
     fn refetch(&mut self, items: impl IntoIterator<Item = Item<i64>>) -> Vec<Act> {
@@ -429,6 +435,33 @@ fn tiny_payloads_stay_within_the_budget_with_what_it_takes_to_keep_them() {
 }
 
 #[test]
+fn a_lane_says_until_when_payloads_are_kept() {
+    let (byte_budget, lead) = (KEPT * 5 / 2, millis(2000));
+    let with = |config| Bench::new(LaneConfig { lead, ..config });
+    let mut bench = with(LaneConfig { byte_budget, ..config(LaneKind::Retry) });
+    bench.fetch([retry(0, START + 60_000)]);
+    assert_eq!(bench.lane.horizon(), MAX_TIMESTAMP);
+    bench.fetch([retry(1, START + 70_000)]);
+    assert_eq!(bench.lane.horizon(), at(START + 70_000));
+    bench.fetch([retry(2, START + 70_001)]);
+    assert_eq!((bench.lane.held(), bench.lane.horizon()), ((3, 2 * KEPT), at(START + 70_000)));
+    // What is due before that takes the place of what is due last.
+    bench.fetch([retry(3, START + 65_000)]);
+    assert_eq!((bench.lane.held(), bench.lane.horizon()), ((4, 2 * KEPT), at(START + 65_000)));
+    bench.keep(3 * KEPT);
+    assert_eq!(bench.lane.horizon(), MAX_TIMESTAMP);
+
+    let mut none = with(LaneConfig { byte_budget: 0, ..config(LaneKind::Retry) });
+    none.fetch([retry(0, START + 60_000)]);
+    assert_eq!((none.lane.held(), none.lane.horizon()), ((1, 0), Timestamp::default()));
+
+    let mut folded = with(LaneConfig { index_limit: 4, ..config(LaneKind::Retry) });
+    folded.fetch((0..5).map(|it| retry(it, START + 60_000 + it)));
+    assert!(folded.lane.is_folded());
+    assert_eq!(folded.lane.horizon(), at(START + 60_003));
+}
+
+#[test]
 fn payloads_beyond_the_budget_are_read_again_before_they_are_due() {
     let (mut bench, ticket) = forgetful();
     bench.refetch([0, 1, 4, 5].map(|it| retry(it, START + 60_100)));
@@ -469,7 +502,6 @@ fn what_is_near_does_not_keep_what_is_due_right_after_it_from_being_read_again_i
 
 #[test]
 fn no_more_is_read_again_at_once_than_there_is_memory_for() {
-    const LARGE: usize = 100_000;
     let large = |offset| Item { bytes: LARGE, ..retry(offset, START + 60_000) };
     let byte_budget = 10 * LARGE;
     let mut bench = Bench::new(LaneConfig { byte_budget, ..config(LaneKind::Retry) });
@@ -497,6 +529,91 @@ fn no_more_is_read_again_at_once_than_there_is_memory_for() {
 }
 
 #[test]
+fn a_lane_that_is_told_to_keep_less_drops_the_farthest_and_runs_them_on_time() {
+    let due = |offset: i64| START + 70_000 - offset * 1000;
+    let mut bench = Bench::new(config(LaneKind::Retry));
+    bench.fetch((0..6).map(|it| retry(it, due(it))));
+    assert_eq!(bench.lane.held(), (6, 6 * KEPT));
+    assert_eq!(bench.keep(3 * KEPT - 1), []);
+    assert_eq!(bench.lane.held(), (6, 2 * KEPT));
+    // What comes later is held to it as well.
+    assert_eq!(bench.fetch([retry(6, START + 60_000)]), []);
+    assert_eq!(bench.lane.held(), (7, 2 * KEPT));
+    assert_eq!(fetches(&bench.until(START + 63_999)), []);
+    let asked = fetches(&bench.until(START + 64_000));
+    assert_eq!(asked, [(0, vec![(4, 5)])]);
+    bench.refetch([retry(4, due(4))]);
+    bench.refetch_done(0);
+    let mut ran = Vec::new();
+    while bench.now < START + 70_000 {
+        for offset in bench.serve_next(due) {
+            ran.push((offset, bench.now - due(offset)));
+        }
+    }
+    assert_eq!(ran, [(5, 0), (4, 0), (3, 0), (2, 0), (1, 0), (0, 0)]);
+}
+
+#[test]
+fn a_lane_that_is_told_to_keep_more_keeps_what_comes_from_then_on() {
+    let mut bench = Bench::new(LaneConfig { byte_budget: 0, ..config(LaneKind::Retry) });
+    bench.fetch((0..3).map(|it| retry(it, START + 60_000)));
+    assert_eq!(bench.lane.held(), (3, 0));
+    bench.keep(2 * KEPT);
+    bench.fetch((3..6).map(|it| retry(it, START + 60_000)));
+    assert_eq!(bench.lane.held(), (6, 2 * KEPT));
+}
+
+#[test]
+fn what_is_near_goes_back_where_less_is_to_be_kept_but_for_the_first() {
+    for (budget, left) in [(10 * LARGE, 15), (2 * LARGE, 4), (LARGE, 2), (1, 1), (0, 1)] {
+        let config = LaneConfig { byte_budget: 10 * LARGE, ..config(LaneKind::Retry) };
+        let mut bench = Bench::new(config);
+        let large = |offset| Item { bytes: LARGE, ..retry(offset, START + 1000) };
+        assert_eq!(bench.fetch((0..15).map(large)), []);
+        assert_eq!(bench.lane.held(), (15, 15 * LARGE));
+        assert_eq!(bench.keep(budget), [], "{budget}");
+        assert_eq!(bench.lane.held(), (15, left * LARGE), "{budget}");
+        let actions = bench.until(START + 1000);
+        let ran = bench.serve(actions, |_| START + 1000);
+        assert_eq!((ran, bench.now), ((0..15).collect(), START + 1000), "{budget}");
+    }
+}
+
+#[test]
+fn a_lane_that_runs_nothing_can_be_told_to_keep_less() {
+    let due = |_| START + 10_000;
+    let mut bench = Bench::new(config(LaneKind::Retry));
+    bench.fetch((0..4).map(|it| retry(it, due(it))));
+    bench.feed(|lane, now, slots| lane.halt(now, slots));
+    assert_eq!(bench.keep(0), []);
+    assert_eq!(bench.lane.held(), (4, 0));
+    bench.feed(|lane, now, slots| lane.resume(now, slots));
+    let asked = fetches(&bench.until(START + 8000));
+    assert_eq!(asked, [(0, vec![(0, 4)])]);
+    bench.drain(millis(1000));
+    assert_eq!(bench.keep(1 << 20), []);
+    bench.until(START + 9000);
+    assert_eq!(bench.keep(1), []);
+}
+
+#[test]
+fn a_source_is_paused_by_the_budget_that_it_has_now() {
+    let mut bench = Bench::new(config(LaneKind::Source)).with_slots(Slots::new(1));
+    assert_eq!(runs(&bench.fetch((0..5).map(fresh))), [0]);
+    assert_eq!(bench.keep(BYTES * 4), [Action::Pause]);
+    assert_eq!(bench.keep(BYTES * 4 - 1), []);
+    assert_eq!(bench.keep(BYTES * 8), [Action::Resume]);
+    // There is no less than one at a time.
+    assert_eq!(bench.keep(0), [Action::Pause]);
+    for offset in 0..3 {
+        assert_eq!(runs(&bench.succeed(offset)), [offset + 1]);
+    }
+    assert!(bench.succeed(3).contains(&Action::Resume));
+    assert_eq!(bench.tick_at(START + 1), []);
+    assert_eq!(bench.fetch([fresh(5)]), [Action::Pause]);
+}
+
+#[test]
 fn a_record_that_comes_late_and_is_due_sooner_takes_the_place_of_one_that_is_near() {
     let mut bench = Bench::new(LaneConfig { ready_limit: 2, ..config(LaneKind::Retry) });
     bench.fetch([retry(0, START + 1500), retry(1, START + 1600), retry(2, START + 100)]);
@@ -521,6 +638,39 @@ fn only_the_ticket_that_a_record_was_last_asked_for_by_tells_that_it_is_gone() {
     assert_eq!(bench.refetch([retry(0, START + 1500)]), []);
     assert_eq!(bench.refetch_done(2), []);
     assert_eq!(runs(&bench.until(START + 1500)), [0]);
+}
+
+#[test]
+fn what_is_due_soon_may_take_as_much_again() {
+    let budget = 20 * LARGE;
+    for (due, most) in [(START + 1500, 2 * budget), (START + 10_000, budget)] {
+        let mut bench = Bench::new(LaneConfig {
+            byte_budget: budget,
+            ready_limit: 1,
+            ..config(LaneKind::Retry)
+        });
+        let large = |offset| Item { bytes: LARGE, ..retry(offset, due) };
+        bench.fetch((0..100).map(large));
+        let (records, bytes) = bench.lane.held();
+        assert_eq!(records, 100);
+        assert!(bytes <= most && bytes > most - 3 * LARGE, "{bytes} of {most}");
+    }
+}
+
+#[test]
+fn what_is_to_be_read_again_is_asked_for_together_while_others_are_read() {
+    let due = START + 1500;
+    let mut bench = Bench::new(LaneConfig { byte_budget: 0, ..config(LaneKind::Retry) });
+    assert_eq!(fetches(&bench.fetch([retry(0, due)])), [(0, vec![(0, 1)])]);
+    assert_eq!(fetches(&bench.fetch([retry(1, due)])), [(1, vec![(1, 2)])]);
+    for offset in 2..9 {
+        assert_eq!(bench.fetch([retry(offset, due)]), [], "{offset}");
+    }
+    bench.refetch([retry(0, due)]);
+    assert_eq!(fetches(&bench.refetch_done(0)), [(2, vec![(2, 9)])]);
+    bench.refetch((1..9).map(|it| retry(it, due)));
+    assert_eq!((bench.refetch_done(1), bench.refetch_done(2)), (vec![], vec![]));
+    assert_eq!(runs(&bench.until(due)), (0..9).collect::<Vec<_>>());
 }
 
 /// A lane that folds soon.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use redrive_core::lane::{
     Action, Assigned, EntityId, Event, Fate, Hop, Identity, Item, LaneConfig, LaneKind, Marker,
-    Next, OnDeadLetter, OrderedAction, OrderedConfig, OrderedLane, Part, Rank, Ranked, Routed,
-    Slots,
+    Next, OnDeadLetter, OrderedAction, OrderedConfig, OrderedLane, Part, Payload, Rank, Ranked,
+    Routed, Slots,
 };
 use redrive_core::{Reason, Timestamp};
 
@@ -34,6 +34,16 @@ struct Record {
     epoch: Option<u64>,
     due: i64,
     appended_at: i64,
+}
+
+impl Payload for Record {
+    fn lend(&mut self) -> Self {
+        *self
+    }
+
+    fn share(&mut self) -> Self {
+        *self
+    }
 }
 
 fn at(millis: i64) -> Timestamp {
@@ -504,6 +514,27 @@ fn a_blocked_entity_with_very_many_followers_stays_within_the_index_limit() {
         }
         assert!(bench.now < START + 4_000_000, "{next}: {:?}", bench.lane.census());
     }
+}
+
+#[test]
+fn followers_that_there_is_no_room_for_any_more_are_read_again_in_their_turn() {
+    let mut bench = Bench::new(config(OnDeadLetter::Hold), two_tiers());
+    bench.produce([1]);
+    bench.fail(To(Some(0), START + 10_000));
+    bench.produce([1; 50]);
+    let (records, bytes) = bench.lane.held();
+    assert!(records == 51 && bytes >= 510, "{records}, {bytes}");
+    // The head is not kept, and of the others as many as half of it has room for.
+    bench.lane.set_byte_budget(1, 100, at(bench.now), &mut bench.slots);
+    assert_eq!(bench.lane.held(), (51, 50));
+    bench.lane.set_byte_budget(1, 0, at(bench.now), &mut bench.slots);
+    bench.lane.set_byte_budget(2, 0, at(bench.now), &mut bench.slots);
+    assert_eq!(bench.lane.held(), (51, 0));
+    bench.pass_time(10_000);
+    for next in 0..=50 {
+        assert_eq!(bench.succeed(), next);
+    }
+    assert_eq!(bench.lane.census().entities, 0);
 }
 
 #[test]

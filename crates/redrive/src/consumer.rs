@@ -540,6 +540,7 @@ impl Setup<'_> {
                 let start = flow.start.unwrap_or(config.start);
                 let subscribed = Subscribed {
                     topic: Arc::clone(&stop.topic),
+                    plan: Arc::clone(plan),
                     stop: index,
                     inbox: Arc::clone(inbox),
                     lanes: self.lanes(flow, stop.role, &stop.topic),
@@ -612,6 +613,7 @@ impl Setup<'_> {
                 runtime: tokio::runtime::Handle::current(),
                 handler,
                 tracer: self.consumer.tracer.clone(),
+                payload_budget: payload_budget(flow),
             };
             let engine = Engine::new(
                 Arc::clone(plan),
@@ -672,7 +674,8 @@ impl Setup<'_> {
         let retention = |topic: &Arc<str>| self.facts.get(topic).and_then(Facts::retention);
         let lane = LaneConfig {
             order,
-            byte_budget: usize::try_from(flow.payload_budget).unwrap_or(usize::MAX),
+            // Until the engine says which share of it is the lane's.
+            byte_budget: payload_budget(flow),
             commit_every: self.consumer.config.commit_interval,
             retention: retention(topic).filter(|_| role != Stop::Source),
             ..LaneConfig::new(kind, &*self.cluster)
@@ -707,6 +710,10 @@ fn no_handler() -> Arc<dyn AnyHandler> {
     Arc::new(|_: Record, _: Context| async {
         Outcome::stop(redrive_core::Failure::of_type("NoHandler"))
     })
+}
+
+fn payload_budget(flow: &FlowConfig) -> usize {
+    usize::try_from(flow.payload_budget).unwrap_or(usize::MAX)
 }
 
 fn slots(flow: &FlowConfig) -> Slots {

@@ -119,7 +119,7 @@ pub(crate) struct Names {
 /// What the headers of a retried record say.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Retried {
-    pub(crate) origin: Option<(String, i32, i64)>,
+    pub(crate) origin: Option<(Arc<str>, i32, i64)>,
     pub(crate) state: RetryState<'static>,
     pub(crate) redriven: u32,
 }
@@ -169,7 +169,7 @@ impl Context {
 
     /// Tells that it came from there first.
     #[must_use]
-    pub fn with_origin(mut self, topic: impl Into<String>, partition: i32, offset: i64) -> Self {
+    pub fn with_origin(mut self, topic: impl Into<Arc<str>>, partition: i32, offset: i64) -> Self {
         self.retried.get_or_insert_default().origin = Some((topic.into(), partition, offset));
         self
     }

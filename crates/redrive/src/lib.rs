@@ -16,6 +16,7 @@ mod journal;
 mod kafka;
 mod numbers;
 mod order;
+mod pack;
 mod prefetch;
 mod record;
 mod report;

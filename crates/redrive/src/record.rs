@@ -6,7 +6,8 @@ use std::sync::Arc;
 use redrive_core::Timestamp;
 use redrive_core::headers::Header;
 
-use crate::kafka::message::{Message, RawHeader};
+use crate::kafka::message::{Message, RawHeader, WholeMessage};
+use crate::pack;
 use crate::prefetch::prefetch;
 
 /// A Kafka record. Cloning it is cheap.
@@ -14,32 +15,38 @@ use crate::prefetch::prefetch;
 /// Key, value and headers are as they were produced, byte for byte, at whichever stop it was read; a retried record has
 /// Redrive's own headers beside its own.
 #[derive(Clone)]
-pub struct Record(Arc<Inner>);
+pub struct Record(Body);
 
-struct Inner {
-    body: Body,
+#[derive(Clone)]
+enum Body {
+    /// In the memory that it was fetched to, together with its neighbours.
+    Fetched(Arc<Fetched>),
+    /// In memory of its own.
+    Kept(Arc<Kept>),
+}
+
+/// There are a million of them in a second, and few that are kept: those are of another size, so that the allocator does not
+/// mix them.
+struct Fetched {
+    message: WholeMessage,
     /// When it was produced first, where this is not the first copy.
     produced_at: Option<Timestamp>,
 }
 
-enum Body {
-    /// In the memory that it was fetched to, together with its neighbours.
-    Fetched(Message),
-    /// In memory of its own.
-    Kept(Box<Kept>),
-}
-
 struct Kept {
-    topic: Arc<str>,
     partition: i32,
     offset: i64,
     timestamp: Option<i64>,
-    /// Key, value, and each header's name and value, one after the other.
+    produced_at: Option<Timestamp>,
+    /// Key, value, the topic's name and the headers, one behind the other.
     bytes: Box<[u8]>,
     key: Option<usize>,
     value: Option<usize>,
-    headers: Box<[(usize, Option<usize>)]>,
+    topic: usize,
 }
+
+/// Where a record is.
+type Place<'a> = (&'a str, i32, i64);
 
 impl Record {
     /// A record that never was in Kafka, for trying out handlers.
@@ -51,17 +58,8 @@ impl Record {
     /// assert_eq!(record.header("trace"), Some(&b"1"[..]));
     /// ```
     pub fn made_up(topic: &str, partition: i32, offset: i64) -> Self {
-        let kept = Kept {
-            topic: topic.into(),
-            partition,
-            offset,
-            timestamp: None,
-            bytes: Box::default(),
-            key: None,
-            value: None,
-            headers: Box::default(),
-        };
-        Self(Arc::new(Inner { body: Body::Kept(Box::new(kept)), produced_at: None }))
+        let place = (topic, partition, offset);
+        Self::kept(Kept::new(place, (None, None), (None, None), std::iter::empty(), 0))
     }
 
     /// The same record with another key.
@@ -101,79 +99,93 @@ impl Record {
         time: Option<Timestamp>,
     ) -> Self {
         let place = (self.topic(), self.partition(), self.offset());
-        let timestamp = self.appended_at().map(Timestamp::as_millis);
-        let kept = Kept::new(place, timestamp, key, value, headers.iter().copied(), 0);
-        Self(Arc::new(Inner { body: Body::Kept(Box::new(kept)), produced_at: time }))
+        let times = (self.appended_at().map(Timestamp::as_millis), time);
+        let header_bytes = headers.iter().map(|it| pack::size(*it)).sum();
+        Self::kept(Kept::new(place, times, (key, value), headers.iter().copied(), header_bytes))
+    }
+
+    fn kept(kept: Kept) -> Self {
+        Self(Body::Kept(Arc::new(kept)))
     }
 
     pub(crate) fn new(message: Message) -> Self {
-        Self(Arc::new(Inner { body: Body::Fetched(message), produced_at: None }))
+        Self::retried(WholeMessage::new(message), None)
     }
 
     /// A copy of a record that was produced before.
-    pub(crate) fn retried(message: Message, produced_at: Option<Timestamp>) -> Self {
-        Self(Arc::new(Inner { body: Body::Fetched(message), produced_at }))
+    pub(crate) fn retried(message: WholeMessage, produced_at: Option<Timestamp>) -> Self {
+        Self(Body::Fetched(Arc::new(Fetched { message, produced_at })))
     }
 
     /// Lets the processor fetch the record from whichever core has it, without waiting for it.
     #[inline]
     pub(crate) fn prefetch(&self) {
-        prefetch(Arc::as_ptr(&self.0));
+        if let Body::Fetched(fetched) = &self.0 {
+            prefetch(Arc::as_ptr(fetched));
+        }
     }
 
-    /// The same for what the record points to, once it should have come itself.
-    #[inline]
-    pub(crate) fn prefetch_body(&self) {
-        if let Body::Fetched(message) = &self.0.body {
-            message.prefetch();
-        }
+    /// A copy of a record that was produced before, in memory of its own, with its headers, which take so many bytes.
+    pub(crate) fn copied(
+        message: &Message,
+        produced_at: Option<Timestamp>,
+        headers: &[RawHeader<'_>],
+        header_bytes: usize,
+    ) -> Self {
+        let place = (message.topic(), message.partition(), message.offset());
+        let times = (message.timestamp(), produced_at);
+        let parts = (message.key(), message.value());
+        Self::kept(Kept::new(place, times, parts, headers.iter().copied(), header_bytes))
     }
 
     /// The same record in memory of its own, so that it can be kept without its neighbours.
     pub(crate) fn into_kept(self) -> Self {
-        let Body::Fetched(message) = &self.0.body else {
+        let Body::Fetched(fetched) = &self.0 else {
             return self;
         };
-        let place = (message.topic(), message.partition(), message.offset());
-        let (key, value) = (message.key(), message.value());
-        let size = self.payload_bytes();
-        let kept = Kept::new(place, message.timestamp(), key, value, message.headers(), size);
-        Self(Arc::new(Inner { body: Body::Kept(Box::new(kept)), produced_at: self.0.produced_at }))
+        let Fetched { message, produced_at } = &**fetched;
+        let headers: Vec<_> = message.headers().collect();
+        let header_bytes = headers.iter().map(|it| pack::size(*it)).sum();
+        Self::copied(message, *produced_at, &headers, header_bytes)
     }
 
     /// The topic that it was read from: the source topic, or a retry topic.
     pub fn topic(&self) -> &str {
-        match &self.0.body {
-            Body::Fetched(message) => message.topic(),
-            Body::Kept(kept) => &kept.topic,
+        match &self.0 {
+            Body::Fetched(it) => it.message.topic(),
+            Body::Kept(kept) => kept.topic(),
         }
     }
 
     /// The partition that it was read from.
     pub fn partition(&self) -> i32 {
-        match &self.0.body {
-            Body::Fetched(message) => message.partition(),
+        match &self.0 {
+            Body::Fetched(it) => it.message.partition(),
             Body::Kept(kept) => kept.partition,
         }
     }
 
     /// Its offset there.
     pub fn offset(&self) -> i64 {
-        match &self.0.body {
-            Body::Fetched(message) => message.offset(),
+        match &self.0 {
+            Body::Fetched(it) => it.message.offset(),
             Body::Kept(kept) => kept.offset,
         }
     }
 
     /// When it was produced, at its first stop.
     pub fn timestamp(&self) -> Option<Timestamp> {
-        self.0.produced_at.or_else(|| self.appended_at())
+        let produced_at = match &self.0 {
+            Body::Fetched(it) => it.produced_at,
+            Body::Kept(kept) => kept.produced_at,
+        };
+        produced_at.or_else(|| self.appended_at())
     }
 
     /// The timestamp of this copy.
     pub(crate) fn appended_at(&self) -> Option<Timestamp> {
-        let millis = match &self.0.body {
-            Body::Fetched(message) => message.timestamp(),
+        let millis = match &self.0 {
+            Body::Fetched(it) => it.message.timestamp(),
             Body::Kept(kept) => kept.timestamp,
         };
         millis.map(Timestamp::from_millis)
@@ -181,20 +193,17 @@ impl Record {
 
     /// Its key.
     pub fn key(&self) -> Option<&[u8]> {
-        match &self.0.body {
-            Body::Fetched(message) => message.key(),
-            Body::Kept(kept) => kept.key.and_then(|length| kept.bytes.get(..length)),
+        match &self.0 {
+            Body::Fetched(it) => it.message.key(),
+            Body::Kept(kept) => kept.part(0, kept.key),
         }
     }
 
     /// Its value. None is a tombstone, which is not the same as an empty value.
     pub fn value(&self) -> Option<&[u8]> {
-        match &self.0.body {
-            Body::Fetched(message) => message.value(),
-            Body::Kept(kept) => {
-                let start = kept.key.unwrap_or(0);
-                kept.value.and_then(|length| kept.bytes.get(start..start + length))
-            }
+        match &self.0 {
+            Body::Fetched(it) => it.message.value(),
+            Body::Kept(kept) => kept.part(kept.key.unwrap_or(0), kept.value),
         }
     }
 
@@ -212,51 +221,49 @@ impl Record {
 
     /// All its headers in order. A name is bytes, as Kafka has it.
     pub fn raw_headers(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
-        let (fetched, kept) = match &self.0.body {
-            Body::Fetched(message) => (Some(message.headers()), None),
+        let (fetched, kept) = match &self.0 {
+            Body::Fetched(it) => (Some(it.message.headers()), None),
             Body::Kept(kept) => (None, Some(kept.headers())),
         };
         fetched.into_iter().flatten().chain(kept.into_iter().flatten())
-    }
-
-    /// How many bytes key, value and headers have.
-    pub(crate) fn payload_bytes(&self) -> usize {
-        let part = |it: Option<&[u8]>| it.map_or(0, <[u8]>::len);
-        let headers = self.raw_headers().map(|it| it.0.len() + part(it.1));
-        part(self.key()) + part(self.value()) + headers.sum::<usize>()
     }
 }
 
 impl Kept {
     fn new<'a>(
-        (topic, partition, offset): (&str, i32, i64),
-        timestamp: Option<i64>,
-        key: Option<&[u8]>,
-        value: Option<&[u8]>,
+        (topic, partition, offset): Place<'_>,
+        (timestamp, produced_at): (Option<i64>, Option<Timestamp>),
+        (key, value): (Option<&[u8]>, Option<&[u8]>),
         headers: impl Iterator<Item = RawHeader<'a>>,
-        size: usize,
+        header_bytes: usize,
     ) -> Self {
-        let mut bytes = Vec::with_capacity(size);
-        let mut push = |part: &[u8]| {
-            bytes.extend_from_slice(part);
-            part.len()
-        };
-        let (key, value) = (key.map(&mut push), value.map(&mut push));
-        let headers = headers.map(|(name, value)| (push(name), value.map(&mut push))).collect();
-        let (topic, bytes) = (topic.into(), bytes.into());
-        Self { topic, partition, offset, timestamp, bytes, key, value, headers }
+        let parts = [key.unwrap_or_default(), value.unwrap_or_default(), topic.as_bytes()];
+        let size = parts.iter().map(|it| it.len()).sum::<usize>();
+        let mut bytes = Vec::with_capacity(size + header_bytes);
+        parts.iter().for_each(|it| bytes.extend_from_slice(it));
+        headers.for_each(|it| pack::push(&mut bytes, it));
+        let length = |it: Option<&[u8]>| it.map(<[u8]>::len);
+        let (key, value, topic) = (length(key), length(value), topic.len());
+        let bytes = bytes.into_boxed_slice();
+        Self { partition, offset, timestamp, produced_at, bytes, key, value, topic }
+    }
+
+    fn part(&self, start: usize, length: Option<usize>) -> Option<&[u8]> {
+        self.bytes.get(start..start + length?)
+    }
+
+    /// Where the topic's name begins, behind key and value.
+    fn body(&self) -> usize {
+        self.key.unwrap_or(0) + self.value.unwrap_or(0)
+    }
+
+    fn topic(&self) -> &str {
+        let name = self.part(self.body(), Some(self.topic)).unwrap_or_default();
+        std::str::from_utf8(name).unwrap_or_default()
     }
 
     fn headers(&self) -> impl Iterator<Item = RawHeader<'_>> {
-        let mut at = self.key.unwrap_or(0) + self.value.unwrap_or(0);
-        self.headers.iter().map(move |(name, value)| {
-            let mut part = |length: usize| {
-                let part = self.bytes.get(at..at + length).unwrap_or_default();
-                at += length;
-                part
-            };
-            (part(*name), value.map(&mut part))
-        })
+        pack::unpack(self.bytes.get(self.body() + self.topic..).unwrap_or_default())
     }
 }
 

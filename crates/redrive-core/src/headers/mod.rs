@@ -10,6 +10,7 @@
 
 mod block;
 mod iso8601;
+mod name;
 mod native;
 mod number;
 mod payload;
@@ -22,6 +23,7 @@ use std::fmt;
 use std::time::Duration;
 
 pub use block::HeaderBlock;
+pub use name::Name;
 pub use native::VERSION;
 
 use crate::failure::Failure;

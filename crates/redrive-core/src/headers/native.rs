@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use super::name::Name;
 use super::number::{self, Field};
 use super::{
     Dialect, Due, Header, HeaderBlock, MAX_DETAIL_BYTES, MAX_MESSAGE_BYTES, MAX_NAME_BYTES, Owner,
@@ -14,67 +15,14 @@ use crate::state::{Origin, RetryState};
 /// The version of the format.
 pub const VERSION: &str = "1";
 
-const PREFIX: &str = "redrive-";
-
-const VERSION_NAME: &str = "redrive-version";
-const GROUP: &str = "redrive-group";
-const ORIGIN_TOPIC: &str = "redrive-origin-topic";
-const ORIGIN_PARTITION: &str = "redrive-origin-partition";
-const ORIGIN_OFFSET: &str = "redrive-origin-offset";
-const ORIGIN_TIMESTAMP: &str = "redrive-origin-timestamp";
-const DUE: &str = "redrive-due";
-const OVERALL: &str = "redrive-overall-attempts";
-const POLICY: &str = "redrive-policy";
-const POLICY_ATTEMPTS: &str = "redrive-policy-attempts";
-const TIER: &str = "redrive-tier";
-const TIER_ATTEMPTS: &str = "redrive-tier-attempts";
-const HOP: &str = "redrive-hop";
-const EPOCH: &str = "redrive-epoch";
-const REDRIVEN: &str = "redrive-redriven";
-const FIRST_FAILED_AT: &str = "redrive-first-failed-at";
-const FAILED_AT: &str = "redrive-failed-at";
-const ERROR: &str = "redrive-error";
-const ERROR_MESSAGE: &str = "redrive-error-message";
-const ERROR_DETAIL: &str = "redrive-error-detail";
-const STATUS: &str = "redrive-status";
-const RESPONSE: &str = "redrive-response";
-const REASON: &str = "redrive-reason";
-const FOLLOWS: &str = "redrive-follows";
-
-/// What a hop always says anew.
-const ALWAYS: [&str; 18] = [
-    VERSION_NAME,
-    GROUP,
-    ORIGIN_TOPIC,
-    ORIGIN_PARTITION,
-    ORIGIN_OFFSET,
-    ORIGIN_TIMESTAMP,
-    DUE,
-    OVERALL,
-    POLICY,
-    POLICY_ATTEMPTS,
-    TIER,
-    TIER_ATTEMPTS,
-    HOP,
-    EPOCH,
-    REDRIVEN,
-    FIRST_FAILED_AT,
-    REASON,
-    FOLLOWS,
-];
-
-/// What a hop says anew if a failure caused it.
-const OF_FAILURE: [&str; 6] = [FAILED_AT, ERROR, ERROR_MESSAGE, ERROR_DETAIL, STATUS, RESPONSE];
-
 /// Whether Redrive itself writes a header of this name.
 pub(super) fn is_native(name: &str) -> bool {
-    ALWAYS.contains(&name) || OF_FAILURE.contains(&name)
+    Name::of(name.as_bytes()).is_some()
 }
 
 /// Whether the hop has its own word for this header.
 pub(super) fn is_replaced(name: &str, stamp: &Stamp<'_>) -> bool {
-    name.starts_with(PREFIX)
-        && (ALWAYS.contains(&name) || (stamp.failure.is_some() && OF_FAILURE.contains(&name)))
+    Name::of(name.as_bytes()).is_some_and(|it| stamp.failure.is_some() || !it.is_of_failure())
 }
 
 /// Reads Redrive's own headers, if the record has any that say where it stands.
@@ -82,8 +30,8 @@ pub(super) fn read<'a>(headers: &[Header<'a>], group: &str) -> Option<Reading<'a
     let mut raw = Raw::default();
     let mut found = false;
     for header in headers {
-        if header.name.starts_with(PREFIX) {
-            found |= raw.take(*header);
+        if let Some(name) = Name::of(header.name.as_bytes()) {
+            found |= raw.take(name, header.value);
         }
     }
     found.then(|| raw.into_reading(group))
@@ -136,26 +84,27 @@ impl Default for Raw<'_> {
 
 impl<'a> Raw<'a> {
     /// Whether the header is one that says where the record stands.
-    fn take(&mut self, header: Header<'a>) -> bool {
-        let value = header.value;
-        match header.name {
-            VERSION_NAME => self.version.add(value.and_then(number::whole)),
+    fn take(&mut self, name: Name, value: Option<&'a [u8]>) -> bool {
+        match name {
+            Name::Version => self.version.add(value.and_then(number::whole)),
             // A header without a value names nobody.
-            GROUP => self.group = value.or(self.group),
-            ORIGIN_TOPIC => self.topic.add_same(value.and_then(|it| std::str::from_utf8(it).ok())),
-            ORIGIN_PARTITION => self.partition.add_same(value.and_then(number::whole)),
-            ORIGIN_OFFSET => self.offset.add_same(value.and_then(number::whole)),
-            ORIGIN_TIMESTAMP => self.timestamp.add(value.and_then(number::millis)),
-            DUE => self.due.add(value.and_then(number::millis)),
-            OVERALL => self.overall.add(value.and_then(number::count)),
-            POLICY => self.policy = self.text(POLICY, value),
-            POLICY_ATTEMPTS => self.policy_attempts.add(value.and_then(number::count)),
-            TIER => self.tier.add(value.and_then(number::count)),
-            TIER_ATTEMPTS => self.tier_attempts.add(value.and_then(number::count)),
-            HOP => self.hop.add(value.and_then(number::count)),
-            EPOCH => self.epoch.add(value.and_then(number::whole)),
-            REDRIVEN => self.redriven.add(value.and_then(number::count)),
-            FIRST_FAILED_AT => self.first_failed_at.add(value.and_then(number::millis)),
+            Name::Group => self.group = value.or(self.group),
+            Name::OriginTopic => {
+                self.topic.add_same(value.and_then(|it| std::str::from_utf8(it).ok()))
+            }
+            Name::OriginPartition => self.partition.add_same(value.and_then(number::whole)),
+            Name::OriginOffset => self.offset.add_same(value.and_then(number::whole)),
+            Name::OriginTimestamp => self.timestamp.add(value.and_then(number::millis)),
+            Name::Due => self.due.add(value.and_then(number::millis)),
+            Name::Overall => self.overall.add(value.and_then(number::count)),
+            Name::Policy => self.policy = self.text(Name::Policy.as_str(), value),
+            Name::PolicyAttempts => self.policy_attempts.add(value.and_then(number::count)),
+            Name::Tier => self.tier.add(value.and_then(number::count)),
+            Name::TierAttempts => self.tier_attempts.add(value.and_then(number::count)),
+            Name::Hop => self.hop.add(value.and_then(number::count)),
+            Name::Epoch => self.epoch.add(value.and_then(number::whole)),
+            Name::Redriven => self.redriven.add(value.and_then(number::count)),
+            Name::FirstFailedAt => self.first_failed_at.add(value.and_then(number::millis)),
             _ => return false,
         }
         true
@@ -181,10 +130,10 @@ impl<'a> Raw<'a> {
             Field::Unreadable => false,
         };
         let due = match self.due {
-            _ if !known_version => Due::Unreadable(VERSION_NAME),
+            _ if !known_version => Due::Unreadable(Name::Version.as_str()),
             Field::Absent => Due::Now,
             Field::Is(time) => Due::At(time),
-            Field::Unreadable => Due::Unreadable(DUE),
+            Field::Unreadable => Due::Unreadable(Name::Due.as_str()),
         };
         let origin = match (self.topic.get(), self.partition.get(), self.offset.get()) {
             (Some(topic), Some(partition), Some(offset)) => {
@@ -220,72 +169,72 @@ impl<'a> Raw<'a> {
             return Some(name);
         }
         let spoilt = [
-            (ORIGIN_TOPIC, self.topic == Field::Unreadable),
-            (ORIGIN_PARTITION, self.partition == Field::Unreadable),
-            (ORIGIN_OFFSET, self.offset == Field::Unreadable),
-            (ORIGIN_TIMESTAMP, self.timestamp == Field::Unreadable),
-            (OVERALL, self.overall == Field::Unreadable),
-            (POLICY_ATTEMPTS, self.policy_attempts == Field::Unreadable),
-            (TIER, self.tier == Field::Unreadable),
-            (TIER_ATTEMPTS, self.tier_attempts == Field::Unreadable),
-            (HOP, self.hop == Field::Unreadable),
-            (EPOCH, self.epoch == Field::Unreadable),
-            (REDRIVEN, self.redriven == Field::Unreadable),
-            (FIRST_FAILED_AT, self.first_failed_at == Field::Unreadable),
+            (Name::OriginTopic, self.topic == Field::Unreadable),
+            (Name::OriginPartition, self.partition == Field::Unreadable),
+            (Name::OriginOffset, self.offset == Field::Unreadable),
+            (Name::OriginTimestamp, self.timestamp == Field::Unreadable),
+            (Name::Overall, self.overall == Field::Unreadable),
+            (Name::PolicyAttempts, self.policy_attempts == Field::Unreadable),
+            (Name::Tier, self.tier == Field::Unreadable),
+            (Name::TierAttempts, self.tier_attempts == Field::Unreadable),
+            (Name::Hop, self.hop == Field::Unreadable),
+            (Name::Epoch, self.epoch == Field::Unreadable),
+            (Name::Redriven, self.redriven == Field::Unreadable),
+            (Name::FirstFailedAt, self.first_failed_at == Field::Unreadable),
         ];
-        let number = spoilt.iter().find(|(_, is_spoilt)| *is_spoilt).map(|(name, _)| *name);
+        let number = spoilt.iter().find(|(_, is_spoilt)| *is_spoilt).map(|(name, _)| name.as_str());
         self.unreadable_text.or(number)
     }
 }
 
 pub(super) fn write(block: &mut HeaderBlock<'_>, stamp: &Stamp<'_>) {
     let state = stamp.state;
-    block.text(VERSION_NAME, VERSION);
-    block.text(GROUP, stamp.group);
-    block.text(ORIGIN_TOPIC, stamp.origin.topic);
-    block.display(ORIGIN_PARTITION, stamp.origin.partition);
-    block.display(ORIGIN_OFFSET, stamp.origin.offset);
+    block.text(Name::Version, VERSION);
+    block.text(Name::Group, stamp.group);
+    block.text(Name::OriginTopic, stamp.origin.topic);
+    block.number(Name::OriginPartition, stamp.origin.partition);
+    block.number(Name::OriginOffset, stamp.origin.offset);
     if let Some(timestamp) = stamp.produced_at() {
-        block.display(ORIGIN_TIMESTAMP, timestamp);
+        block.number(Name::OriginTimestamp, timestamp.as_millis());
     }
     if let Stop::Tier { due, .. } = stamp.stop {
-        block.display(DUE, due);
+        block.number(Name::Due, due.as_millis());
     }
-    block.display(OVERALL, state.overall);
-    block.text_cut(POLICY, state.policy.as_deref(), Identifier::MAX_BYTES);
+    block.number(Name::Overall, state.overall);
+    block.text_cut(Name::Policy, state.policy.as_deref(), Identifier::MAX_BYTES);
     if state.policy.is_some() || state.policy_attempts > 0 {
-        block.display(POLICY_ATTEMPTS, state.policy_attempts);
+        block.number(Name::PolicyAttempts, state.policy_attempts);
     }
     if let Some(tier) = state.tier {
-        block.display(TIER, tier);
-        block.display(TIER_ATTEMPTS, state.tier_attempts);
+        block.number(Name::Tier, tier);
+        block.number(Name::TierAttempts, state.tier_attempts);
     }
-    block.display(HOP, stamp.hop);
+    block.number(Name::Hop, stamp.hop);
     if let (Some(epoch), Stop::Tier { .. }) = (stamp.epoch, stamp.stop) {
-        block.display(EPOCH, epoch);
+        block.number(Name::Epoch, epoch);
     }
     if stamp.redriven > 0 {
-        block.display(REDRIVEN, stamp.redriven);
+        block.number(Name::Redriven, stamp.redriven);
     }
     if let Some(first) = state.first_failed_at {
-        block.display(FIRST_FAILED_AT, first);
+        block.number(Name::FirstFailedAt, first.as_millis());
     }
     if let Some(failed) = &stamp.failure {
-        block.display(FAILED_AT, failed.at);
+        block.number(Name::FailedAt, failed.at.as_millis());
         let failure = failed.failure;
         let name = failure.error_type.as_deref().or(failure.kind.as_ref().map(|it| it.as_str()));
-        block.text_cut(ERROR, name, MAX_NAME_BYTES);
-        block.text_cut(ERROR_MESSAGE, failure.message.as_deref(), MAX_MESSAGE_BYTES);
-        block.text_cut(ERROR_DETAIL, failure.detail.as_deref(), MAX_DETAIL_BYTES);
+        block.text_cut(Name::Error, name, MAX_NAME_BYTES);
+        block.text_cut(Name::ErrorMessage, failure.message.as_deref(), MAX_MESSAGE_BYTES);
+        block.text_cut(Name::ErrorDetail, failure.detail.as_deref(), MAX_DETAIL_BYTES);
         if let Some(status) = failure.status {
-            block.display(STATUS, status);
+            block.number(Name::Status, status);
         }
-        block.text_cut(RESPONSE, failure.response.as_deref(), MAX_MESSAGE_BYTES);
+        block.text_cut(Name::Response, failure.response.as_deref(), MAX_MESSAGE_BYTES);
     }
     if let Stop::DeadLetter { reason, follows } = stamp.stop {
-        block.text(REASON, reason.as_str());
+        block.text(Name::Reason, reason.as_str());
         if let Some(head) = follows {
-            block.display(FOLLOWS, Place(head));
+            block.display(Name::Follows, Place(head));
         }
     }
 }

@@ -6,15 +6,22 @@ use crate::time::{MAX_TIMESTAMP, Timestamp};
 /// No number is longer; what is longer is no number.
 const MAX_DIGITS: usize = 64;
 
+/// So many digits fit into 64 bits, whichever they are.
+const SHORT: usize = 19;
+
 /// Digits alone, saturating. A sign, a point or a letter makes it unreadable.
 fn digits(bytes: &[u8]) -> Option<u128> {
     let bytes = bytes.trim_ascii();
     if bytes.is_empty() || bytes.len() > MAX_DIGITS {
         return None;
     }
-    bytes.iter().try_fold(0u128, |number, byte| {
-        let digit = byte.is_ascii_digit().then(|| u128::from(byte - b'0'))?;
-        Some(number.saturating_mul(10).saturating_add(digit))
+    let mut digits = bytes.iter().map(|byte| byte.is_ascii_digit().then(|| u64::from(byte - b'0')));
+    if bytes.len() <= SHORT {
+        // All but a few of those that there are, and several times as fast.
+        return digits.try_fold(0, |number, digit| Some(number * 10 + digit?)).map(u128::from);
+    }
+    digits.try_fold(0u128, |number, digit| {
+        Some(number.saturating_mul(10).saturating_add(digit?.into()))
     })
 }
 
@@ -181,6 +188,17 @@ mod tests {
         assert_eq!(count(b"99999999999999999999999999"), Some(u32::MAX));
         for wrong in [&b"-1"[..], b"", b" ", b"1.5", b"0x10", b"\xff", &[b'9'; 65]] {
             assert_eq!(count(wrong), None, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn long_numbers_are_read_as_short_ones_are() {
+        assert_eq!(whole(b"9999999999999999999"), Some(9_999_999_999_999_999_999u64));
+        assert_eq!(whole(b"18446744073709551615"), Some(u64::MAX));
+        assert_eq!(whole::<u64>(b"18446744073709551616"), None);
+        assert_eq!(whole(b"00000000000000000000000000000007"), Some(7u8));
+        for wrong in [&b"123456789012345678x"[..], b"1234567890123456789x"] {
+            assert_eq!(whole::<u64>(wrong), None);
         }
     }
 

@@ -1,13 +1,11 @@
 //! What a driver asks a lane, and tells it beside what happens to records.
 
-use super::{Active, Hop, InPlace, Lane, Next, Phase, Run, Slots, Stage};
+use super::{Active, Hop, InPlace, Lane, Next, Payload, Phase, Run, Slots, Stage};
+use crate::mutation::{self, Mutation};
 use crate::time::Timestamp;
 
 /// Metadata is not made shorter than this: a map that says nothing has to fit.
 const LEAST_METADATA_CHARS: usize = 64;
-
-/// How many records are settled between the moment when a payload is looked at and its end.
-pub(super) const AHEAD: usize = 8;
 
 /// How a lane is, for those who look at it from outside.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,7 +22,7 @@ pub struct Census {
     pub commit_point: i64,
 }
 
-impl<P: Clone, H: Clone> Lane<P, H> {
+impl<P: Payload, H: Clone> Lane<P, H> {
     /// How it is. That takes a moment: it is for a few times a second, not for every record.
     pub fn census(&self) -> Census {
         let first = [self.near.first(), self.ready.first_due(), self.waiting.first()];
@@ -43,26 +41,10 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         self.active.get(offset).map(|it| it.item.due)
     }
 
-    /// Sets what makes a payload fit for being kept while its record waits, such as copying it out of a larger buffer.
-    #[must_use]
-    pub fn keeping_by(mut self, to_keep: fn(P) -> P) -> Self {
-        self.waiting.keep_by(to_keep);
-        self.parked.keep_by(to_keep);
-        self
-    }
-
     /// The next record that is to run. That is cheaper than asking for all that is to be done.
     #[inline]
     pub fn next_run(&mut self) -> Option<Run<P>> {
         self.runs.pop_front()
-    }
-
-    /// Sets what is done with a payload when its record is about to be settled together with others: such as asking for its
-    /// memory, that another core has.
-    #[must_use]
-    pub fn before_end(mut self, before_end: fn(&P)) -> Self {
-        self.before_end = before_end;
-        self
     }
 
     /// How many records could run and have no slot, those whose wait in place is over included.
@@ -117,6 +99,27 @@ impl<P: Clone, H: Clone> Lane<P, H> {
             self.phase = Phase::Halted;
             self.turn(now, slots);
         }
+    }
+
+    /// Sets how many bytes of payloads are kept for waiting records from now on. What does not fit any more is dropped, the
+    /// farthest first, and read again before its time. What is ready stays.
+    pub fn set_byte_budget(&mut self, bytes: usize, now: Timestamp, slots: &mut Slots) {
+        let is_same = self.config.byte_budget == bytes || mutation::is(Mutation::KeepBudget);
+        if self.is_closed() || is_same {
+            return;
+        }
+        self.config.byte_budget = bytes;
+        self.trim_parked();
+        self.waiting.set_byte_budget(bytes);
+        // The first stays in any case: something must be able to run.
+        while self.near.len() > 1
+            && self.near_bytes() > self.near_budget()
+            && let Some((key, item)) = self.near.pop_last()
+        {
+            self.wait(key, item);
+        }
+        self.make_way();
+        self.turn(now, slots);
     }
 
     /// The broker takes less metadata than was thought.

@@ -5,6 +5,7 @@
     reason = "with its own hasher a table's order is the same in every run"
 )]
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
@@ -203,6 +204,11 @@ impl Entity {
         }
     }
 
+    /// From now on it is the turn of this one.
+    pub(super) fn give_turn(&mut self, to: Identity, now: Timestamp) {
+        (self.turn, self.turn_since) = (Some(to), now);
+    }
+
     /// Whether something of it is in a tier, or on its way to one.
     pub(super) fn is_beyond(&self) -> bool {
         self.beyond > 0
@@ -334,11 +340,15 @@ impl Entities {
         identity: Identity,
         pending: Pending,
         [is_folded, is_refolded]: [bool; 2],
-    ) {
+    ) -> &mut Entity {
         self.records += 1;
-        match self.entities.get_mut(&id) {
-            Some(entity) => entity.insert(identity, pending),
-            None => {
+        match self.entities.entry(id) {
+            Entry::Occupied(entity) => {
+                let entity = entity.into_mut();
+                entity.insert(identity, pending);
+                entity
+            }
+            Entry::Vacant(place) => {
                 let records = Records::One(identity, pending);
                 let [beyond, parked, held, dying] = [0; 4];
                 let horizon = is_folded.then_some(Identity::FIRST);
@@ -356,7 +366,7 @@ impl Entities {
                     dying,
                 };
                 entity.count(&pending, true);
-                self.entities.insert(id, entity);
+                place.insert(entity)
             }
         }
     }
@@ -369,13 +379,6 @@ impl Entities {
     ) {
         if let Some(entity) = self.entities.get_mut(&id) {
             entity.change(identity, change);
-        }
-    }
-
-    /// From now on it is the turn of this one of an entity's records.
-    pub(super) fn give_turn(&mut self, id: EntityId, to: Identity, now: Timestamp) {
-        if let Some(entity) = self.entities.get_mut(&id) {
-            (entity.turn, entity.turn_since) = (Some(to), now);
         }
     }
 

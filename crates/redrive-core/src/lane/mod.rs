@@ -31,6 +31,7 @@ mod folds;
 mod near;
 mod ordered;
 mod parking;
+mod payload;
 mod piece;
 mod ready;
 mod slots;
@@ -46,6 +47,7 @@ pub use driving::Census;
 pub use entities::Part;
 pub use entity::{EntityId, Identity, Rank, Ranked};
 pub use ordered::{OnDeadLetter, OrderedAction, OrderedCensus, OrderedConfig, OrderedLane, Routed};
+pub use payload::Payload;
 pub use slots::{Class, Slots};
 
 use crate::mutation::{self, Mutation};
@@ -97,6 +99,13 @@ pub enum Fate {
 }
 
 impl<P> Item<P> {
+    /// The same record with another payload.
+    pub fn map<Q>(self, payload: impl FnOnce(P) -> Q) -> Item<Q> {
+        let Self { offset, due, is_dated, priority, appended_at, fate, bytes, payload: old } = self;
+        let payload = payload(old);
+        Item { offset, due, is_dated, priority, appended_at, fate, bytes, payload }
+    }
+
     fn mark(&self) -> Option<Mark> {
         self.dated().map(|due| Mark { due, offset: self.offset })
     }
@@ -140,7 +149,8 @@ pub struct LaneConfig {
     pub cluster: String,
     /// How many waiting records have an entry of their own.
     pub index_limit: usize,
-    /// How many bytes of payloads are kept for waiting records, with what it takes to keep them.
+    /// How many bytes of payloads are kept for waiting records, with what it takes to keep them, until
+    /// [`Lane::set_byte_budget`] says otherwise.
     pub byte_budget: usize,
     /// How many records are ready at the most, and how many relays and dead letters are under way.
     pub ready_limit: usize,
@@ -325,8 +335,6 @@ pub struct Lane<P, H> {
     phase: Phase,
     is_paused: bool,
     wanted: usize,
-    /// What is done with a payload when its record is about to be settled.
-    before_end: fn(&P),
     /// What is to run. Nearly everything that is to be done is that, and an action of another kind is larger.
     runs: VecDeque<Run<P>>,
     actions: VecDeque<Action<P, H>>,
@@ -404,10 +412,13 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The first and the longest wait after a publish that failed.
 const PUBLISH_AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 
+/// How many requests for records that are near are under way: one that is read, and one that comes next.
+const MOST_REQUESTS: usize = 2;
+
 /// Records that are near have at least this much memory: one at a time would be late.
 const LEAST_BYTES: usize = 4 << 10;
 
-impl<P: Clone, H: Clone> Lane<P, H> {
+impl<P: Payload, H: Clone> Lane<P, H> {
     /// A lane for a partition that was just assigned.
     ///
     /// # Errors
@@ -448,9 +459,11 @@ impl<P: Clone, H: Clone> Lane<P, H> {
             actions.push_back(Action::Tell(Event::Lost(commit_point..partition.log_start)));
         }
         progress.pass(partition.log_start);
+        let mut waiting = Waiting::new(config.index_limit, config.byte_budget);
+        waiting.make_way(now.after(config.lead), config.byte_budget.saturating_mul(2));
         Ok(Self {
             progress,
-            waiting: Waiting::new(config.index_limit, config.byte_budget),
+            waiting,
             near: Near::new(),
             ready: Ready::new(),
             active: ByOffset::new(),
@@ -466,7 +479,6 @@ impl<P: Clone, H: Clone> Lane<P, H> {
             phase: Phase::Open,
             is_paused: false,
             wanted: 0,
-            before_end: |_| (),
             runs: VecDeque::new(),
             actions,
             parked: Parked::new(),
@@ -490,6 +502,11 @@ impl<P: Clone, H: Clone> Lane<P, H> {
     pub fn held(&self) -> (usize, usize) {
         let records = self.waiting.len() + self.near.len() + self.ready.len();
         (records, self.waiting.bytes() + self.near_bytes() + self.parked.bytes())
+    }
+
+    /// Records that are due later than this are not kept as things are, but read again when their time is near.
+    pub fn horizon(&self) -> Timestamp {
+        self.waiting.horizon()
     }
 
     /// Whether records are folded away.
@@ -597,17 +614,12 @@ impl<P: Clone, H: Clone> Lane<P, H> {
     /// Runs have succeeded. That is cheaper than one after the other.
     pub fn succeeded_all(
         &mut self,
-        offsets: impl IntoIterator<Item = i64, IntoIter: Clone>,
+        offsets: impl IntoIterator<Item = i64>,
         now: Timestamp,
         slots: &mut Slots,
     ) {
         let mut has_any = false;
-        let offsets = offsets.into_iter();
-        let mut ahead = offsets.clone().skip(driving::AHEAD);
         for offset in offsets {
-            if let Some(active) = ahead.next().and_then(|it| self.active.get(it)) {
-                (self.before_end)(&active.item.payload);
-            }
             if self.ended(offset, Ran::Fine, now, slots) {
                 self.settle(offset);
                 has_any = true;
@@ -934,7 +946,7 @@ impl<P: Clone, H: Clone> Lane<P, H> {
     fn publish(&mut self, offset: i64, hop: Hop<H>) {
         if let Some(active) = self.active.get_mut(offset) {
             active.stage = Stage::Publishing(hop.clone());
-            let payload = active.item.payload.clone();
+            let payload = active.item.payload.share();
             self.actions.push_back(Action::Publish { offset, payload, hop });
         }
     }
@@ -982,7 +994,7 @@ impl<P: Clone, H: Clone> Lane<P, H> {
                     if self.phase == Phase::Open && slots.take(class(self.config.kind), now) {
                         self.timers.remove(&timer);
                         active.stage = Stage::Running;
-                        let (payload, in_place) = (active.item.payload.clone(), active.in_place);
+                        let (payload, in_place) = (active.item.payload.lend(), active.in_place);
                         self.runs.push_back(Run { offset, payload, in_place });
                     }
                 }
@@ -1013,8 +1025,7 @@ impl<P: Clone, H: Clone> Lane<P, H> {
                 self.wait(key, item);
             }
         }
-        // Those that are near come first: what is kept for later makes way for them.
-        self.waiting.keep_within(self.all_bytes().saturating_sub(self.near_bytes()));
+        self.make_way();
         let until = if mutation::is(Mutation::RunEarly) { horizon } else { now };
         for key in self.near.due(until) {
             let Some(item) = self.near.take(key) else {
@@ -1036,7 +1047,19 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         let bytes = self.near_bytes().saturating_add(awaited);
         mutation::is(Mutation::UnboundedReady)
             || (self.near.len() + self.ready.len() < self.config.ready_limit
-                && (bytes == 0 || bytes < self.all_bytes().max(LEAST_BYTES)))
+                && (bytes == 0 || bytes < self.near_budget()))
+    }
+
+    /// How many bytes of payloads may be in memory for records that are near or ready. One of them may be of any size.
+    fn near_budget(&self) -> usize {
+        self.all_bytes().max(LEAST_BYTES).saturating_sub(self.parked.bytes())
+    }
+
+    /// What is kept for later makes way for what is near.
+    fn make_way(&mut self) {
+        let sooner = self.near_bytes().saturating_add(self.parked.bytes());
+        let until = self.looked_at.after(self.config.lead);
+        self.waiting.make_way(until, self.all_bytes().saturating_sub(sooner));
     }
 
     /// How many bytes of payloads are in memory for records that are near or ready.
@@ -1097,11 +1120,11 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         }
     }
 
-    fn begin(&mut self, item: Item<P>) {
+    fn begin(&mut self, mut item: Item<P>) {
         let (offset, in_place) = (item.offset, InPlace::default());
         let hop = self.hop(item.fate);
         if hop.is_none() {
-            let payload = item.payload.clone();
+            let payload = item.payload.lend();
             self.runs.push_back(Run { offset, payload, in_place });
         }
         let active = Active { item, in_place, failures: 0, stage: Stage::Running };
@@ -1130,8 +1153,9 @@ impl<P: Clone, H: Clone> Lane<P, H> {
             (self.ready.len() + self.parked.len(), self.ready.bytes() + self.parked.bytes());
         // Something must be there to probe with.
         let is_held_back = slots.is_open() && !self.ready.is_empty();
-        let is_full =
-            is_held_back || held >= self.config.ready_limit || bytes >= self.config.byte_budget;
+        // Without a budget there is one at a time.
+        let is_large = bytes >= self.config.byte_budget.max(1);
+        let is_full = is_held_back || held >= self.config.ready_limit || is_large;
         let is_low = !is_held_back
             && held <= self.config.ready_limit / 2
             && bytes <= self.config.byte_budget / 2;
@@ -1150,7 +1174,9 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         }
         self.refetch_at = None;
         let ticket = self.next_ticket;
-        let keys = self.near.ask(ticket);
+        // What comes while enough is asked for is asked for together: a request costs as much as reading a thousand records.
+        let asked = self.asked.values().filter(|it| !it.keys.is_empty()).count();
+        let keys = if asked < MOST_REQUESTS { self.near.ask(ticket) } else { Vec::new() };
         let offsets: Runs = keys.iter().map(|key| key.1).collect();
         let scan = self.waiting.next_scan(now.after(self.config.lead * 4));
         let mut ranges: Vec<_> = offsets.iter().chain(scan.clone()).collect();

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use super::by_offset::ByOffset;
 use super::waiting::Key;
-use super::{Action, Active, Fate, Hop, Item, Lane, LaneKind, Phase, Slots, Stage};
+use super::{Action, Active, Fate, Hop, Item, Lane, LaneKind, Payload, Phase, Slots, Stage};
 use crate::mutation::{self, Mutation};
 use crate::offsets::Fence;
 use crate::time::Timestamp;
@@ -19,17 +19,11 @@ use crate::time::Timestamp;
 pub(super) struct Parked<P> {
     kept: ByOffset<Item<P>>,
     bytes: usize,
-    to_keep: fn(P) -> P,
 }
 
-impl<P> Parked<P> {
+impl<P: Payload> Parked<P> {
     pub(super) fn new() -> Self {
-        Self { kept: ByOffset::new(), bytes: 0, to_keep: |payload| payload }
-    }
-
-    /// Sets what makes a payload fit for being kept.
-    pub(super) fn keep_by(&mut self, to_keep: fn(P) -> P) {
-        self.to_keep = to_keep;
+        Self { kept: ByOffset::new(), bytes: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -41,7 +35,7 @@ impl<P> Parked<P> {
     }
 
     fn insert(&mut self, mut item: Item<P>) {
-        item.payload = (self.to_keep)(item.payload);
+        item.payload = item.payload.kept();
         self.bytes += item.bytes;
         self.kept.insert(item.offset, item);
     }
@@ -50,6 +44,20 @@ impl<P> Parked<P> {
         let item = self.kept.remove(offset)?;
         self.bytes -= item.bytes;
         Some(item)
+    }
+
+    /// Drops payloads until they fit, those that came last first.
+    fn keep_within(&mut self, bytes: usize) {
+        if self.bytes <= bytes {
+            return;
+        }
+        let mut offsets: Vec<_> = self.kept.iter().map(|it| it.0).collect();
+        offsets.sort_unstable();
+        while self.bytes > bytes
+            && let Some(last) = offsets.pop()
+        {
+            self.take(last);
+        }
     }
 }
 
@@ -62,7 +70,7 @@ pub(super) enum Ended<P, H> {
     Gone { offset: i64 },
 }
 
-impl<P: Clone, H: Clone> Lane<P, H> {
+impl<P: Payload, H: Clone> Lane<P, H> {
     /// Nothing runs and nothing is committed until [`Lane::open`].
     pub(super) fn rebuilding(mut self) -> Self {
         self.phase = Phase::Rebuilding;
@@ -104,6 +112,13 @@ impl<P: Clone, H: Clone> Lane<P, H> {
         let is_source = self.config.kind == LaneKind::Source;
         if is_source || self.parked.bytes + item.bytes <= self.config.byte_budget / 2 {
             self.parked.insert(item);
+        }
+    }
+
+    /// Drops what the budget has no room for any more.
+    pub(super) fn trim_parked(&mut self) {
+        if self.config.kind != LaneKind::Source {
+            self.parked.keep_within(self.config.byte_budget / 2);
         }
     }
 

@@ -9,9 +9,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::ops::Range;
 
-use super::Item;
 use super::piece::Piece;
-use crate::time::Timestamp;
+use super::{Item, Payload};
+use crate::time::{MAX_TIMESTAMP, Timestamp};
 
 /// When a record is to be woken, and which one it is.
 pub(super) type Key = (Timestamp, i64);
@@ -31,7 +31,8 @@ pub(super) struct Waiting<P> {
     scan: Option<Scan>,
     index_limit: usize,
     byte_budget: usize,
-    to_keep: fn(P) -> P,
+    /// What is to be woken by then may take this much: it would have to be read again at once.
+    soon: (Timestamp, usize),
 }
 
 /// All records from a certain place in the order of waking on.
@@ -56,15 +57,17 @@ struct Scan {
 /// More folds than this are joined.
 const MAX_FOLDS: usize = 32;
 
-/// What a kept payload costs beside itself and its item: its key, and its share of a tree that is not full.
-const ENTRY_BYTES: usize = 32;
-
-/// How many bytes it takes to keep a payload.
+/// How many bytes it takes to keep a payload: beside itself its item and its key, in a tree that is about half full where records
+/// come in order.
 fn cost<P>(item: &Item<P>) -> usize {
-    item.bytes.saturating_add(size_of::<Item<P>>() + ENTRY_BYTES)
+    entry_cost::<P>(item.bytes)
 }
 
-impl<P> Waiting<P> {
+fn entry_cost<P>(bytes: usize) -> usize {
+    bytes.saturating_add(2 * size_of::<(Key, Item<P>)>())
+}
+
+impl<P: Payload> Waiting<P> {
     pub(super) fn new(index_limit: usize, byte_budget: usize) -> Self {
         Self {
             far: BinaryHeap::new(),
@@ -76,13 +79,39 @@ impl<P> Waiting<P> {
             scan: None,
             index_limit: index_limit.max(2),
             byte_budget,
-            to_keep: |payload| payload,
+            soon: (Timestamp::default(), byte_budget),
         }
     }
 
-    /// What makes a payload fit for being kept.
-    pub(super) fn keep_by(&mut self, to_keep: fn(P) -> P) {
-        self.to_keep = to_keep;
+    /// Sets how many bytes of payloads are kept from now on.
+    pub(super) fn set_byte_budget(&mut self, bytes: usize) {
+        self.byte_budget = bytes;
+        self.trim();
+    }
+
+    /// What is to be woken by then may take so many bytes from now on, and all else no more than that either.
+    pub(super) fn make_way(&mut self, until: Timestamp, bytes: usize) {
+        self.soon = (until, bytes);
+        self.trim();
+    }
+
+    /// How many bytes may be kept, as long as this is the farthest.
+    fn budget(&self, farthest: Key) -> usize {
+        let (until, bytes) = self.soon;
+        if farthest.0 <= until { bytes } else { bytes.min(self.byte_budget) }
+    }
+
+    /// How long a record may have to wait so that its payload is kept, if it is of the usual size.
+    pub(super) fn horizon(&self) -> Timestamp {
+        let (until, bytes) = self.soon;
+        let last = self.kept.last_key_value().map_or(Timestamp::default(), |(last, _)| last.0);
+        let taken = self.kept_bytes.saturating_add(entry_cost::<P>(self.usual_bytes));
+        let kept = match taken {
+            _ if taken > bytes => last,
+            _ if taken > self.byte_budget => last.max(until),
+            _ => MAX_TIMESTAMP,
+        };
+        self.folds.first().map_or(kept, |fold| kept.min(fold.from.0))
     }
 
     /// Lets a record wait, with or without its payload. Returns the offsets that were folded away for it, itself perhaps
@@ -107,22 +136,22 @@ impl<P> Waiting<P> {
 
     fn keep(&mut self, key: Key, mut item: Item<P>) {
         // What would be dropped at once need not be made fit for keeping.
-        let is_full = self.kept_bytes + cost(&item) > self.byte_budget;
+        let is_full = self.kept_bytes + cost(&item) > self.budget(key);
         if is_full && self.kept.last_key_value().is_none_or(|(last, _)| *last < key) {
             return;
         }
-        item.payload = (self.to_keep)(item.payload);
+        item.payload = item.payload.kept();
         self.kept_bytes += cost(&item);
         self.kept.insert(key, item);
-        self.keep_within(self.byte_budget);
+        self.trim();
     }
 
     /// Drops payloads until they fit, the farthest first.
-    pub(super) fn keep_within(&mut self, bytes: usize) {
-        while self.kept_bytes > bytes {
-            let Some((_, item)) = self.kept.pop_last() else {
-                return;
-            };
+    fn trim(&mut self) {
+        while let Some((last, _)) = self.kept.last_key_value()
+            && self.kept_bytes > self.budget(*last)
+            && let Some((_, item)) = self.kept.pop_last()
+        {
             self.kept_bytes -= cost(&item);
         }
     }

@@ -136,6 +136,23 @@ proptest! {
     }
 }
 
+/// Each due time is rounded up to a millisecond, so that parts of one add up to whole ones.
+#[test]
+fn waits_of_less_than_a_millisecond_take_one_each() {
+    let backoff = Exponential::new(Duration::from_millis(1)).with_multiplier(0.1);
+    let policy = Policy::named("A").with_delayed(Delayed::attempts(3).with_backoff(backoff));
+    let flow = Flow::new("source")
+        .with_strategy(Layout::Single(Tier::endless("retry")))
+        .with_default(policy);
+    let elapsed = |millis| {
+        let time = Duration::from_millis(millis);
+        Span { min: time, max: time }
+    };
+    let steps = planned(&flow, &[]);
+    let found: Vec<_> = steps.iter().map(|it| it.elapsed).collect();
+    assert_eq!(found, [1, 2, 3, 3].map(elapsed));
+}
+
 /// A wait in place that is drawn may be shorter or longer than the `Retry-After`: the plan's
 /// bounds hold either way.
 #[test]

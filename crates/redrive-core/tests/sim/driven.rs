@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use redrive_core::Timestamp;
 use redrive_core::lane::{
-    Action, Item, Lane, Marker, Next, OrderedAction, OrderedLane, Ranked, Slots,
+    Action, Item, Lane, Marker, Next, OrderedAction, OrderedLane, Payload, Ranked, Slots,
 };
 use redrive_core::offsets::BlockId;
 
@@ -13,10 +13,30 @@ use super::{Hops, Record};
 
 pub(super) type Act = Action<Rc<Record>, Hops>;
 
+/// A record in a lane, which does not have it any more while it runs.
+pub(super) struct Load(Option<Rc<Record>>);
+
+impl Payload for Load {
+    fn lend(&mut self) -> Self {
+        Self(self.0.take())
+    }
+
+    fn share(&mut self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl Load {
+    #[expect(clippy::expect_used, reason = "no seed may come here")]
+    fn record(self) -> Rc<Record> {
+        self.0.expect("a lane asks for something with a record that it has lent")
+    }
+}
+
 /// A lane that a member drives.
 pub(super) enum Driven {
-    Plain(Box<Lane<Rc<Record>, Hops>>),
-    Ordered(Box<OrderedLane<Rc<Record>, Hops>>),
+    Plain(Box<Lane<Load, Hops>>),
+    Ordered(Box<OrderedLane<Load, Hops>>),
 }
 
 /// What it asks for.
@@ -64,7 +84,9 @@ impl Driven {
     ) {
         match self {
             Driven::Plain(lane) => lane.fetched_all(items.into_iter().map(plain), now, slots),
-            Driven::Ordered(lane) => lane.fetched_all(part, items, now, slots),
+            Driven::Ordered(lane) => {
+                lane.fetched_all(part, items.into_iter().map(ranked), now, slots)
+            }
         }
     }
 
@@ -77,7 +99,7 @@ impl Driven {
     ) {
         match self {
             Driven::Plain(lane) => lane.fetched(plain(item), now, slots),
-            Driven::Ordered(lane) => lane.fetched_all(part, [item], now, slots),
+            Driven::Ordered(lane) => lane.fetched_all(part, [ranked(item)], now, slots),
         }
     }
 
@@ -90,7 +112,7 @@ impl Driven {
     ) {
         match self {
             Driven::Plain(lane) => lane.refetched(plain(item), now, slots),
-            Driven::Ordered(lane) => lane.refetched(part, item, now, slots),
+            Driven::Ordered(lane) => lane.refetched(part, ranked(item), now, slots),
         }
     }
 
@@ -119,11 +141,12 @@ impl Driven {
     pub(super) fn failed(
         &mut self,
         part: usize,
-        offset: i64,
+        (offset, record): (i64, Rc<Record>),
         retryable: bool,
         now: Timestamp,
         slots: &mut Slots,
     ) -> bool {
+        either!(self, part, given_back(offset, Load(Some(record))));
         either!(self, part, failed(offset, retryable, now, slots))
     }
 
@@ -199,6 +222,16 @@ impl Driven {
         }
     }
 
+    pub(super) fn set_byte_budget(
+        &mut self,
+        part: usize,
+        bytes: usize,
+        now: Timestamp,
+        slots: &mut Slots,
+    ) {
+        either!(self, part, set_byte_budget(bytes, now, slots));
+    }
+
     pub(super) fn tick(&mut self, now: Timestamp, slots: &mut Slots) {
         both!(self, tick(now, slots));
     }
@@ -223,11 +256,19 @@ impl Driven {
         both!(self, held())
     }
 
+    /// How many records of a plain lane are ready.
+    pub(super) fn ready(&self) -> Option<usize> {
+        match self {
+            Driven::Plain(lane) => Some(lane.census().ready),
+            Driven::Ordered(_) => None,
+        }
+    }
+
     pub(super) fn is_folded(&self) -> bool {
         both!(self, is_folded())
     }
 
-    pub(super) fn ordered(&mut self) -> Option<&mut OrderedLane<Rc<Record>, Hops>> {
+    pub(super) fn ordered(&mut self) -> Option<&mut OrderedLane<Load, Hops>> {
         match self {
             Driven::Plain(_) => None,
             Driven::Ordered(lane) => Some(lane),
@@ -240,11 +281,11 @@ impl Driven {
             Driven::Plain(lane) => match lane.next_action()? {
                 Action::Commit { offset, metadata } => Asked::Commit(vec![(offset, metadata)]),
                 Action::Drained => Asked::Drained,
-                action => Asked::Part { part: own, action },
+                action => Asked::Part { part: own, action: with_records(action, |it| it)? },
             },
             Driven::Ordered(lane) => match lane.next_action()? {
                 OrderedAction::Part { part, action } => {
-                    Asked::Part { part, action: unranked(action)? }
+                    Asked::Part { part, action: with_records(action, |it| it.payload)? }
                 }
                 OrderedAction::Commit { parts } => Asked::Commit(parts),
                 OrderedAction::Mark { marker, .. } => Asked::Mark(marker),
@@ -255,20 +296,22 @@ impl Driven {
     }
 }
 
-fn plain(item: Item<Ranked<Rc<Record>>>) -> Item<Rc<Record>> {
-    let Item { offset, due, is_dated, priority, appended_at, fate, bytes, payload } = item;
-    let payload = payload.payload;
-    Item { offset, due, is_dated, priority, appended_at, fate, bytes, payload }
+fn ranked(item: Item<Ranked<Rc<Record>>>) -> Item<Ranked<Load>> {
+    item.map(|it| Ranked { rank: it.rank, payload: Load(Some(it.payload)) })
 }
 
-/// An action of a part without ranks. Commits and drains are not among them.
-fn unranked(action: Action<Ranked<Rc<Record>>, Hops>) -> Option<Act> {
+fn plain(item: Item<Ranked<Rc<Record>>>) -> Item<Load> {
+    item.map(|it| Load(Some(it.payload)))
+}
+
+/// An action of a partition with its record. Commits and drains are not among them.
+fn with_records<P>(action: Action<P, Hops>, load: impl FnOnce(P) -> Load) -> Option<Act> {
     Some(match action {
         Action::Run { offset, payload, in_place } => {
-            Action::Run { offset, payload: payload.payload, in_place }
+            Action::Run { offset, payload: load(payload).record(), in_place }
         }
         Action::Publish { offset, payload, hop } => {
-            Action::Publish { offset, payload: payload.payload, hop }
+            Action::Publish { offset, payload: load(payload).record(), hop }
         }
         Action::Fetch { ticket, ranges } => Action::Fetch { ticket, ranges },
         Action::Store(block) => Action::Store(block),

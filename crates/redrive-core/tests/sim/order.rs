@@ -11,7 +11,7 @@ use redrive_core::lane::{
 use redrive_core::offsets::BlockId;
 use redrive_core::{Origin, Reason, RetryState, Timestamp};
 
-use super::driven::Driven;
+use super::driven::{Driven, Load};
 use super::{
     EPOCH, Event, GROUP, Hops, Landing, MemberLane, Outgoing, PARTITIONS, Record, Token, World,
     partition,
@@ -427,7 +427,7 @@ impl World {
         self.ordered(token)?.follows(&rank)
     }
 
-    fn ordered(&self, token: Token) -> Option<&OrderedLane<Rc<Record>, Hops>> {
+    fn ordered(&self, token: Token) -> Option<&OrderedLane<Load, Hops>> {
         let lane = self.members[token.member].lanes.get(&self.home(token.at))?;
         match &lane.lane {
             Driven::Ordered(it) if lane.generation == token.generation => Some(it),

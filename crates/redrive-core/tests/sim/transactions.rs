@@ -153,7 +153,8 @@ impl World {
         if let Some(transaction) = &mut self.members[member].transaction {
             transaction.end = End::Closing { awaited, commits };
         }
-        for (token, sent) in lanes {
+        let mut lanes = lanes.into_iter();
+        while let Some((token, sent)) = lanes.next() {
             if let Some((lane, _)) = self.lane(token) {
                 lane.covering = None;
             }
@@ -162,9 +163,9 @@ impl World {
                 lane.tick(now, slots);
                 lane.close_transaction(&sent, now, slots);
             });
-            // Its block could not even be asked for.
+            // It was aborted meanwhile, by a lane that was drained. Those that come next do not know that it was to end.
             if !self.is_current(member, number) {
-                return;
+                return lanes.for_each(|(token, sent)| self.publishes_failed(token, &sent));
             }
         }
         let is_empty = self.members[member].transaction.as_ref().is_some_and(
@@ -172,6 +173,16 @@ impl World {
         );
         if is_empty {
             self.end_if_complete(member);
+        }
+    }
+
+    fn publishes_failed(&mut self, token: Token, sent: &BTreeMap<usize, Vec<i64>>) {
+        for (part, offsets) in sent {
+            for offset in offsets {
+                self.feed(token, |lane, now, slots| {
+                    lane.publish_failed(*part, *offset, now, slots);
+                });
+            }
         }
     }
 

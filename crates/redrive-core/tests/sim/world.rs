@@ -40,6 +40,8 @@ const EPOCH: i64 = 1_700_000_000_000;
 /// How late a record may be while nothing goes wrong: two rebalances in a row, each with a drain of up to half a second, blocks to
 /// store and a commit, and clocks that differ by up to 0.4 s. One alone makes up to a second.
 const LATEST: Duration = Duration::from_secs(2);
+/// Records that are near have this much memory in any case.
+const NEAR_BYTES: usize = 4 << 10;
 /// How long retry topics keep records, where they do not for ever.
 const RETENTION: Duration = Duration::from_secs(30);
 
@@ -111,6 +113,7 @@ enum Event {
     FollowState(Token),
     MarkLands { token: Token, marker: Marker, is_there: bool, landing: Landing },
     MarkTold { token: Token, marker: Marker, is_there: bool, offset: Option<i64>, is_fine: bool },
+    Budget,
     Operate,
     Redrive { lane: usize, entity: EntityId },
 }
@@ -129,6 +132,8 @@ struct MemberLane {
     /// How many of the settled records the commit in the making speaks of, and which of its maps are cut.
     covering: Option<usize>,
     cuts: BTreeMap<Partition, i64>,
+    /// How much its partitions were told to keep, where that is not what they began with.
+    budgets: BTreeMap<Partition, usize>,
     /// How far it has read the state topic.
     state_position: usize,
     /// The markers that it saw being deleted there, and the end that the first tier had then.
@@ -150,6 +155,7 @@ impl MemberLane {
             drains_to: None,
             covering: None,
             cuts: BTreeMap::new(),
+            budgets: BTreeMap::new(),
             state_position: 0,
             opened: BTreeMap::new(),
             dropped: (0, 0),
@@ -176,9 +182,10 @@ struct Member {
 }
 
 /// What must have happened in a run of some length: a path that is never taken is a hole in the simulation.
-pub const RARE: [&str; 34] = [
+pub const RARE: [&str; 35] = [
     "aborted transaction",
     "block",
+    "changed budget",
     "changed config",
     "clock jump",
     "crash",
@@ -243,12 +250,16 @@ pub struct World {
     transactions: u64,
     /// Whether members own whole lanes, and what that takes.
     ordering: Option<Ordering>,
+    /// By which budgets change, where they do.
+    budgets: Option<Rng>,
 }
 
 impl World {
     pub fn new(seed: u64) -> Self {
         // Not drawn from the same sequence, so that other worlds stay what they were.
         let is_exactly_once = Rng::new(seed ^ 0x5EED).one_in(4);
+        let mut budgets = Rng::new(seed ^ 0xB0D9E7);
+        let budgets = budgets.one_in(3).then_some(budgets);
         let mut rng = Rng::new(seed);
         let retention = rng.one_in(4).then_some(RETENTION);
         let flow = flow(&mut rng, retention.is_some());
@@ -310,6 +321,7 @@ impl World {
             is_exactly_once,
             transactions: 0,
             ordering,
+            budgets,
             flow,
             lane_config,
             fault_rate,
@@ -333,6 +345,9 @@ impl World {
         world.after(300, Event::Rebalance);
         world.after(400, Event::BeginTransaction);
         world.after(1000, Event::Retain);
+        if world.budgets.is_some() {
+            world.after(100, Event::Budget);
+        }
         if world.ordering.is_some() {
             world.after(1500, Event::Operate);
         }
@@ -705,6 +720,7 @@ impl World {
             Event::MarkTold { token, marker, is_there, offset, is_fine } => {
                 self.mark_told(token, marker, is_there, offset, is_fine)
             }
+            Event::Budget => self.change_budget(),
             Event::Operate => self.operate(),
             Event::Redrive { lane, entity } => self.redrive(lane, entity),
             Event::Jump => {
@@ -728,6 +744,37 @@ impl World {
         if is_same_shape {
             self.count("changed config");
             self.flow = next;
+        }
+    }
+
+    /// One of a member's lanes may keep more or less than before, whatever it is doing.
+    fn change_budget(&mut self) {
+        let (all, calm) = (self.partitions(), self.is_calm());
+        let Some(rng) = &mut self.budgets else {
+            return;
+        };
+        let (member, at) = (rng.below(MEMBERS), *rng.pick(&all));
+        let bytes = *rng.pick(&[0, 1, 400, 1500, 4000, 1 << 20]);
+        let next = rng.range(1, 300);
+        if !calm {
+            self.after(next, Event::Budget);
+        }
+        let home = self.home(at);
+        let Some(lane) = self.members[member].lanes.get_mut(&home) else {
+            return;
+        };
+        let before = lane.budgets.insert(at, bytes).unwrap_or(self.lane_config.byte_budget);
+        // What is ready stays, though the clock may have gone back since, and the first that is near is of any size.
+        let ready = lane.lane.ready().filter(|_| before != bytes);
+        let token = Token { member, at, generation: lane.generation };
+        self.count("changed budget");
+        self.feed(token, |lane, now, slots| lane.set_byte_budget(at.0, bytes, now, slots));
+        if let Some((lane, _)) = self.lane(token)
+            && let Some(ready) = ready
+            && lane.lane.held().1 > (2 * bytes).max(NEAR_BYTES) + 400 * (ready + 1)
+        {
+            let held = lane.lane.held().1;
+            self.ledger.broken = Some(format!("{held} bytes are kept where {bytes} may be"));
         }
     }
 
@@ -904,7 +951,8 @@ impl World {
         let retryable = self.is_down();
         let mut is_wanted = false;
         self.feed(token, |lane, now, slots| {
-            is_wanted = lane.failed(part, offset, retryable, now, slots)
+            let given_back = (offset, record.clone());
+            is_wanted = lane.failed(part, given_back, retryable, now, slots)
         });
         if is_wanted {
             let next = self.decide(token, offset, record, in_place);
@@ -1134,13 +1182,16 @@ impl World {
             self.count("folded");
         }
         let home = self.home(token.at);
-        let (is_source, parts) = (home.0 == 0, self.parts(home).len());
+        let (is_source, all) = (home.0 == 0, self.parts(home));
+        let parts = all.len();
         if let Some((lane, _)) = self.lane(token) {
             let (records, bytes) = lane.lane.held();
             // A source's batch that is on its way when it is paused still comes.
             // What a breaker sends back to its place comes on top.
             let slack = if is_source { 40 } else { 2 } + slots;
-            let (slack, budget) = (slack * parts, budget * parts);
+            let slack = slack * parts;
+            let told = |at| lane.budgets.get(at).copied().unwrap_or(budget);
+            let budget: usize = all.iter().map(told).sum();
             // Those that stopped the lane come back when it goes on, up to what may be under way.
             let ready = ready * 5;
             if records > index + ready + slack || bytes > 2 * budget + 400 * (slack + ready) {

@@ -142,7 +142,7 @@ pub struct FlowConfig {
     pub draining: Vec<String>,
     /// What holds records back while the service behind is down.
     pub breaker: Option<BreakerConfig>,
-    /// How many bytes of waiting records are kept in memory, for each partition.
+    /// How many bytes of waiting records are kept in memory, for all partitions that the process has of the flow together.
     pub payload_budget: u64,
     /// Where a group without offsets begins on its source topic, where it is not where the config says.
     pub start: Option<Start>,
@@ -271,7 +271,7 @@ impl FlowConfig {
         self
     }
 
-    /// Keeps so many bytes of waiting records in memory, for each partition.
+    /// Keeps so many bytes of waiting records in memory, for all partitions that the process has of the flow together.
     #[must_use]
     pub fn with_payload_budget(mut self, bytes: u64) -> Self {
         self.payload_budget = bytes;

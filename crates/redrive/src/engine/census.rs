@@ -8,8 +8,8 @@ use redrive_core::Timestamp;
 use redrive_core::lane::Census;
 
 use super::inbox::LaneKey;
+use super::incoming::Incoming;
 use super::plan::Role;
-use crate::kafka::message::Message;
 
 /// How often the lanes are looked at.
 const EVERY: Duration = Duration::from_millis(250);
@@ -54,9 +54,8 @@ const APART: i64 = 1_000;
 
 impl Ages {
     /// Some records were read.
-    pub(super) fn read(&mut self, messages: &[Message]) {
-        let readable = messages.iter().find(|it| it.error().is_none());
-        if let Some((offset, at)) = readable.and_then(|it| Some((it.offset(), it.timestamp()?))) {
+    pub(super) fn read(&mut self, messages: &[Incoming]) {
+        if let Some((offset, at)) = messages.iter().find_map(Incoming::appended) {
             self.note(offset, at);
         }
     }

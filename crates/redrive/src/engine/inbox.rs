@@ -9,12 +9,15 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use redrive_core::lane::Marker;
 use redrive_core::offsets::BlockId;
 
+use super::horizon::Horizon;
+use super::incoming::Incoming;
 use super::machine::{OwnLane, OwnWhole};
 use super::run::End;
 use crate::handler::Outcome;
 use crate::kafka::commit::Refusal;
 use crate::kafka::message::Message;
 use crate::kafka::publish::{At, Receipt, Unpublished};
+use crate::record::Record;
 
 /// A partition of one of the flow's topics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,6 +31,8 @@ pub(crate) struct LaneKey {
 #[derive(Default)]
 pub(crate) struct Letters {
     pub(crate) read: Vec<Read>,
+    /// How many messages those have.
+    messages: usize,
     /// Runs that succeeded, by lane and offset.
     pub(crate) done: Vec<(u64, i64)>,
     pub(crate) ran: Vec<Ran>,
@@ -36,6 +41,10 @@ pub(crate) struct Letters {
 }
 
 impl Letters {
+    fn is_full(&self) -> bool {
+        self.messages >= MOST_MESSAGES
+    }
+
     fn is_empty(&self) -> bool {
         self.read.is_empty()
             && self.done.is_empty()
@@ -48,9 +57,18 @@ impl Letters {
 /// What was read of a partition, in order.
 pub(crate) struct Read {
     pub(crate) lane: u64,
-    pub(crate) messages: Vec<Message>,
+    pub(crate) messages: Vec<Incoming>,
     /// Everything below was read, with the messages.
     pub(crate) until: Option<i64>,
+    /// Where whoever reads looks how much of it to copy.
+    pub(crate) horizon: Option<Arc<Horizon>>,
+}
+
+impl Read {
+    /// Nothing, but all of it up to there.
+    pub(crate) fn until(lane: u64, until: i64) -> Self {
+        Self { lane, messages: Vec::new(), until: Some(until), horizon: None }
+    }
 }
 
 /// How a run ended that did not just succeed.
@@ -58,6 +76,7 @@ pub(crate) struct Ran {
     pub(crate) lane: u64,
     pub(crate) offset: i64,
     pub(crate) outcome: Outcome,
+    pub(crate) record: Record,
 }
 
 /// Runs that have ended.
@@ -73,10 +92,10 @@ impl Ended {
         Self { done: Vec::with_capacity(runs), ran: Vec::new() }
     }
 
-    pub(crate) fn push(&mut self, lane: u64, offset: i64, end: End) {
+    pub(crate) fn push(&mut self, lane: u64, offset: i64, end: End, record: Record) {
         match end {
             None => self.done.push((lane, offset)),
-            Some(outcome) => self.ran.push(Ran { lane, offset, outcome: *outcome }),
+            Some(outcome) => self.ran.push(Ran { lane, offset, outcome: *outcome, record }),
         }
     }
 
@@ -125,11 +144,16 @@ pub(crate) enum Letter {
     End,
 }
 
+/// An engine that is behind gets no more messages than this: they wait with librdkafka, which then fetches no more.
+const MOST_MESSAGES: usize = 10_000;
+
 /// An engine's letterbox.
 #[derive(Default)]
 pub(crate) struct Inbox {
     letters: Mutex<Letters>,
     bell: Condvar,
+    /// Rung when messages were taken.
+    taken: Condvar,
 }
 
 impl Inbox {
@@ -137,22 +161,35 @@ impl Inbox {
         self.letters.lock()
     }
 
-    fn put(&self, put: impl FnOnce(&mut Letters)) {
+    fn put<T>(&self, put: impl FnOnce(&mut Letters) -> T) -> T {
         let mut letters = self.lock();
         let was_empty = letters.is_empty();
-        put(&mut letters);
+        let result = put(&mut letters);
         drop(letters);
         if was_empty {
             self.bell.notify_one();
         }
+        result
     }
 
     pub(crate) fn send(&self, letter: Letter) {
         self.put(|it| it.others.push(letter));
     }
 
-    pub(crate) fn read(&self, read: Read) {
-        self.put(|it| it.read.push(read));
+    /// Returns whether there is room for more.
+    pub(crate) fn read(&self, read: Read) -> bool {
+        self.put(|it| {
+            it.messages += read.messages.len();
+            it.read.push(read);
+            !it.is_full()
+        })
+    }
+
+    /// Waits until there is room for more messages; false if there is none within the limit.
+    pub(crate) fn wait_for_room(&self, limit: Duration) -> bool {
+        let mut letters = self.lock();
+        self.taken.wait_while_for(&mut letters, |it| it.is_full(), limit);
+        !letters.is_full()
     }
 
     pub(crate) fn ran(&self, ended: Ended) {
@@ -172,6 +209,10 @@ impl Inbox {
             self.bell.wait_for(&mut letters, wait);
         }
         std::mem::swap(&mut *letters, into);
+        drop(letters);
+        if std::mem::take(&mut into.messages) > 0 {
+            self.taken.notify_all();
+        }
     }
 }
 
@@ -203,5 +244,29 @@ impl Latch {
         let mut left = self.0.0.lock();
         self.0.1.wait_while_for(&mut left, |left| *left > 0, limit);
         *left == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_that_is_behind_gets_no_more_until_it_has_taken_what_there_is() {
+        let inbox = Inbox::default();
+        // Only the count counts.
+        inbox.lock().messages = MOST_MESSAGES - 1;
+        let read = || Read { lane: 1, messages: Vec::new(), until: None, horizon: None };
+        assert!(inbox.read(read()));
+        inbox.lock().messages += 1;
+        assert!(!inbox.read(read()) && !inbox.wait_for_room(Duration::from_millis(1)));
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| inbox.wait_for_room(Duration::from_secs(60)));
+            let mut letters = Letters::default();
+            inbox.take(Instant::now(), &mut letters);
+            assert_eq!(letters.read.len(), 2);
+            assert!(waiting.join().unwrap(), "it is told at once");
+        });
+        assert!(inbox.read(read()));
     }
 }

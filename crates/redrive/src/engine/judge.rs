@@ -6,8 +6,8 @@ use std::time::Duration;
 use redrive_core::headers::{self, Due, Failed, Header, Owner, Reading, Stamp, Stop};
 use redrive_core::lane::{Hop, Next};
 use redrive_core::{
-    Action, Ask, Delivery, Draw, Failure, InPlace, Incident, Origin, Reason, RecordView,
-    RetryState, Timestamp,
+    Action, Ask, Delivery, Draw, Failure, InPlace, Incident, MAX_TIMESTAMP, Origin, Reason,
+    RecordView, RetryState, Timestamp,
 };
 
 use super::envelope;
@@ -16,6 +16,7 @@ use super::plan::{FlowPlan, Role};
 use crate::config::DeadLetterFormat;
 use crate::event::{DelayBy, Event, Spot};
 use crate::kafka::publish::{Body, Outgoing};
+use crate::pack::Pack;
 use crate::record::Record;
 
 /// The clock tells the milliseconds that have gone by, so that a part of one is not in it. A delay that began within it must not
@@ -68,7 +69,7 @@ impl Judge<'_> {
         let incident = Incident { failure, asked, provided: None };
         let now = self.now.after(BEGUN);
         let verdict = self.plan.flow.decide(&delivery, &incident, now, draw);
-        let (spot, error) = (spot(record), describe(failure));
+        let (spot, error) = (self.spot(record), describe(failure));
         let failed = Some(Failed { failure, at: now });
         let policy = verdict.state.policy.as_deref().map(str::to_owned);
         let overall = verdict.state.overall;
@@ -158,12 +159,25 @@ impl Judge<'_> {
         Judged { next, event, exit }
     }
 
+    /// Where a record is.
+    fn spot(&self, record: &Record) -> Spot {
+        let (partition, offset) = (record.partition(), record.offset());
+        Spot { topic: self.topic(record), partition, offset }
+    }
+
+    /// The topic that a record was read from, by the name that all share.
+    fn topic(&self, record: &Record) -> Arc<str> {
+        let mut topics = self.plan.stops.iter().map(|it| &it.topic);
+        let topic = topics.find(|it| ***it == *record.topic());
+        topic.map_or_else(|| record.topic().into(), Arc::clone)
+    }
+
     /// What is told of a dead letter of a record that was not run, or that nothing else will take.
     pub(super) fn dead_lettered(&self, role: Role, record: &Record, reason: Reason) -> Event {
         let headers: Vec<_> = record.headers().collect();
         let state = self.plan.read_record(role, &headers, record).state;
         Event::DeadLettered {
-            spot: spot(record),
+            spot: self.spot(record),
             error: None,
             reason,
             to: Arc::clone(self.plan.flow.dead_letter()),
@@ -204,12 +218,9 @@ impl Judge<'_> {
                 {
                     return outgoing;
                 }
-                let topic =
-                    self.plan.stops.iter().map(|it| &it.topic).find(|it| ***it == *record.topic());
-                let topic = topic.map_or_else(|| record.topic().into(), Arc::clone);
                 Arc::new(Outgoing {
                     partition: Some(record.partition()),
-                    ..self.as_it_is(topic, record)
+                    ..self.as_it_is(self.topic(record), record)
                 })
             }
         }
@@ -240,9 +251,7 @@ impl Judge<'_> {
             Due::Now | Due::Unreadable(_) => self.now,
         };
         let stop = Stop::Tier { due, delay: None, forward_to: None };
-        let to = self.plan.stops.iter().map(|it| &it.topic).find(|it| ***it == *record.topic());
-        let to = to.map_or_else(|| record.topic().into(), Arc::clone);
-        Some(self.outgoing(to, record, &reading, &reading.state, None, stop))
+        Some(self.outgoing(self.topic(record), record, &reading, &reading.state, None, stop))
     }
 
     fn outgoing(
@@ -284,12 +293,12 @@ impl Judge<'_> {
             now: self.now,
         };
         let written = headers::write(&headers, &stamp, self.plan.dialect);
-        let own_name = |name: &str| {
+        let mut headers = Pack::with_room_for(written.len());
+        for Header { name, value } in written.iter() {
             let lent = names.iter().position(|it| std::ptr::eq(it.as_ptr(), name.as_ptr()));
-            lent.and_then(|index| raw.get(index)).map_or(name.as_bytes(), |it| it.0).to_vec()
-        };
-        let headers: Vec<_> =
-            written.iter().map(|it| (own_name(it.name), it.value.map(<[u8]>::to_vec))).collect();
+            let own = lent.and_then(|index| raw.get(index)).map_or(name.as_bytes(), |it| it.0);
+            headers.push((own, value));
+        }
         let is_dead = matches!(stop, Stop::DeadLetter { .. });
         let body = if is_dead && self.plan.dead_letter_format == DeadLetterFormat::Envelope {
             Some(envelope::wrap(record, &stamp))
@@ -304,7 +313,11 @@ impl Judge<'_> {
             Some(_) => Some(record.partition()),
             None => self.partition(&topic, origin.partition),
         };
-        Arc::new(Outgoing { topic, partition, tier, headers, body })
+        let needed_at = match stop {
+            Stop::Tier { due, .. } => due,
+            Stop::DeadLetter { .. } => MAX_TIMESTAMP,
+        };
+        Arc::new(Outgoing { topic, partition, tier, needed_at, headers, body })
     }
 
     /// A record that only moves.
@@ -313,10 +326,10 @@ impl Judge<'_> {
     }
 
     fn as_it_is(&self, topic: Arc<str>, record: &Record) -> Outgoing {
-        let headers =
-            record.raw_headers().map(|(name, value)| (name.to_vec(), value.map(<[u8]>::to_vec)));
+        let headers = record.raw_headers().collect();
         let partition = self.partition(&topic, record.partition());
-        Outgoing { partition, tier: None, headers: headers.collect(), topic, body: None }
+        let needed_at = Timestamp::default();
+        Outgoing { partition, tier: None, needed_at, headers, topic, body: None }
     }
 
     /// The origin's partition, where the topic has it.
@@ -327,13 +340,16 @@ impl Judge<'_> {
 
 /// Without the long headers that tell of the failure: what can be done without when a record is too large.
 pub(super) fn trimmed(outgoing: &Outgoing) -> Outgoing {
-    const LONG: [&str; 3] = ["redrive-error-message", "redrive-error-detail", "redrive-response"];
-    let is_long = |name: &[u8]| LONG.iter().any(|it| it.as_bytes() == name);
-    let headers = outgoing.headers.iter().filter(|it| !is_long(&it.0)).cloned().collect();
+    use headers::Name::{ErrorDetail, ErrorMessage, Response};
+    let is_long = |name: &[u8]| {
+        matches!(headers::Name::of(name), Some(ErrorMessage | ErrorDetail | Response))
+    };
+    let headers = outgoing.headers.iter().filter(|it| !is_long(it.0)).collect();
     let body =
         outgoing.body.as_ref().map(|it| Body { key: it.key.clone(), value: it.value.clone() });
     let (topic, partition) = (Arc::clone(&outgoing.topic), outgoing.partition);
-    Outgoing { topic, partition, tier: outgoing.tier, headers, body }
+    let (tier, needed_at) = (outgoing.tier, outgoing.needed_at);
+    Outgoing { topic, partition, tier, needed_at, headers, body }
 }
 
 pub(super) fn spot(record: &Record) -> Spot {
@@ -342,22 +358,23 @@ pub(super) fn spot(record: &Record) -> Spot {
 
 /// A failure in a line.
 pub(super) fn describe(failure: &Failure) -> String {
-    let mut parts = Vec::new();
-    parts.extend(failure.simple_name().map(|it| it.into_owned()));
-    parts.extend(failure.status.map(|it| format!("status {it}")));
-    parts.extend(failure.kind.as_ref().map(|it| it.as_str().to_owned()));
-    parts.extend(failure.message.as_deref().map(str::to_owned));
-    if parts.is_empty() { "no reason given".to_owned() } else { parts.join(": ") }
+    let name = failure.simple_name();
+    let status = failure.status.map(|it| format!("status {it}"));
+    let kind = failure.kind.as_ref().map(|it| it.as_str());
+    let mut text = String::new();
+    let parts = [name.as_deref(), status.as_deref(), kind, failure.message.as_deref()];
+    for part in parts.into_iter().flatten() {
+        text.push_str(if text.is_empty() { "" } else { ": " });
+        text.push_str(part);
+    }
+    if text.is_empty() { "no reason given".to_owned() } else { text }
 }
 
 #[cfg(test)]
 mod tests {
-    use redrive_core::headers::Dialect;
     use redrive_core::{Delayed, Flow, InMemory, Policy, Strategy, Tier};
 
     use super::*;
-    use crate::config::FlowConfig;
-    use crate::handler::Names;
 
     struct Any;
 
@@ -371,18 +388,7 @@ mod tests {
         let tier = Tier::new("orders.retry", Duration::from_millis(250));
         let flow =
             Flow::new("orders").with_strategy(Strategy::Tiers(vec![tier])).with_default(policy);
-        let names =
-            Names { group: "g".into(), source: Arc::clone(flow.source()), flow: flow.clone() };
-        let config = FlowConfig::new(flow.clone());
-        let plan = FlowPlan {
-            flow,
-            names: Arc::new(names),
-            dialect: Dialect::Native,
-            dead_letter_format: DeadLetterFormat::Raw,
-            stops: config.stops(),
-            timeout: None,
-            entity: None,
-        };
+        let plan = FlowPlan::made_up(flow);
         let record = Record::made_up("orders", 0, 7);
         let judge = Judge { plan: &plan, partitions: &Any, now, order: None };
         judge.failed(Role::Source, &record, InPlace::default(), failure, None, Draw::Seed(1))

@@ -10,12 +10,13 @@ use redrive_core::lane::{Action, Census, Hop, Lane, Next, OrderedLane, Part, Ran
 use redrive_core::offsets::BlockId;
 use redrive_core::{InPlace, Timestamp};
 
+use super::load::Load;
 use super::order::Told;
 use crate::kafka::publish::Outgoing;
 use crate::record::Record;
 
-pub(crate) type OwnLane = Lane<Record, Arc<Outgoing>>;
-pub(crate) type OwnWhole = OrderedLane<Record, Arc<Outgoing>>;
+pub(crate) type OwnLane = Lane<Load, Arc<Outgoing>>;
+pub(crate) type OwnWhole = OrderedLane<Load, Arc<Outgoing>>;
 
 /// What decides for a partition.
 pub(super) enum Machine {
@@ -93,7 +94,7 @@ impl Driver<'_> {
     fn look<T>(
         &self,
         plain: impl FnOnce(&OwnLane) -> T,
-        part: impl FnOnce(&Lane<Ranked<Record>, Arc<Outgoing>>) -> T,
+        part: impl FnOnce(&Lane<Ranked<Load>, Arc<Outgoing>>) -> T,
     ) -> Option<T> {
         match self {
             Driver::Plain(lane) => Some(plain(lane)),
@@ -129,11 +130,16 @@ impl Driver<'_> {
 
     pub(super) fn succeeded_all(
         &mut self,
-        offsets: impl IntoIterator<Item = i64, IntoIter: Clone>,
+        offsets: impl IntoIterator<Item = i64>,
         now: Timestamp,
         slots: &mut Slots,
     ) {
         either!(self, succeeded_all(offsets, now, slots));
+    }
+
+    /// The record of a run that did not succeed.
+    pub(super) fn given_back(&mut self, offset: i64, record: Record) {
+        either!(self, given_back(offset, Load::Shared(record)));
     }
 
     pub(super) fn failed(
@@ -204,6 +210,10 @@ impl Driver<'_> {
         once!(self, shorten_metadata());
     }
 
+    pub(super) fn set_byte_budget(&mut self, bytes: usize, now: Timestamp, slots: &mut Slots) {
+        either!(self, set_byte_budget(bytes, now, slots));
+    }
+
     pub(super) fn tick(&mut self, now: Timestamp, slots: &mut Slots) {
         once!(self, tick(now, slots));
     }
@@ -250,19 +260,25 @@ impl Driver<'_> {
         }
     }
 
+    /// Until when it keeps what waits.
+    pub(super) fn horizon(&self) -> Option<Timestamp> {
+        self.look(Lane::horizon, Lane::horizon)
+    }
+
     pub(super) fn census(&self) -> Census {
         self.look(Lane::census, Lane::census).unwrap_or_default()
     }
 
-    /// A record that runs, or whose run is over and which is not settled, with its runs in place.
+    /// A record whose run is over and which is not settled, with its runs in place.
     pub(super) fn active(&self, offset: i64) -> Option<(&Record, InPlace)> {
-        match self {
-            Driver::Plain(lane) => lane.active(offset),
+        let (load, in_place) = match self {
+            Driver::Plain(lane) => lane.active(offset)?,
             Driver::Part(whole, part) => {
                 let (ranked, in_place) = whole.part(*part)?.active(offset)?;
-                Some((&ranked.payload, in_place))
+                (&ranked.payload, in_place)
             }
-        }
+        };
+        Some((load.record()?, in_place))
     }
 
     /// When a record that is under way was due.
@@ -294,8 +310,8 @@ impl Driver<'_> {
 
 /// What a part asks for, without ranks. Commits and drains are not among it.
 pub(super) fn unranked(
-    action: Action<Ranked<Record>, Arc<Outgoing>>,
-) -> Option<Action<Record, Arc<Outgoing>>> {
+    action: Action<Ranked<Load>, Arc<Outgoing>>,
+) -> Option<Action<Load, Arc<Outgoing>>> {
     Some(match action {
         Action::Run { offset, payload, in_place } => {
             Action::Run { offset, payload: payload.payload, in_place }

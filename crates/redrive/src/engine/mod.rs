@@ -6,12 +6,18 @@
 pub(crate) mod census;
 mod entity;
 pub(crate) mod envelope;
+pub(crate) mod horizon;
 pub(crate) mod inbox;
+pub(crate) mod incoming;
 mod judge;
+pub(crate) mod load;
 pub(crate) mod machine;
 mod order;
+mod outbox;
 pub(crate) mod plan;
+mod quick;
 mod run;
+mod share;
 pub(crate) mod trace;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -22,7 +28,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rdkafka::types::RDKafkaErrorCode;
-use redrive_core::lane::{Action, Event as Told, Fate, Hop, Next, OrderedCensus, Run, Slots};
+use redrive_core::lane::{
+    Action, Event as Told, Fate, Hop, Item, Next, OrderedCensus, Ranked, Run, Slots,
+};
 use redrive_core::offsets::BlockId;
 use redrive_core::{Draw, Failure, Reason, Timestamp};
 use tokio::runtime::Handle;
@@ -31,7 +39,6 @@ use crate::clock;
 use crate::event::{Event, Events, Spot};
 use crate::handler::Outcome;
 use crate::kafka::commit::{self, Commits, Refusal};
-use crate::kafka::message::Message;
 use crate::kafka::publish::{Outgoing, Publisher, Unpublished};
 use crate::kafka::queue::Queue;
 use crate::kafka::reread::{self, Rereader};
@@ -39,12 +46,18 @@ use crate::kafka::state::StateTopic;
 use crate::kafka::tails::Tails;
 use crate::kafka::transaction;
 use crate::numbers::Numbers;
+use crate::record::Record;
 use census::{Ages, LaneCensus, Rhythm};
+use horizon::Horizon;
 use inbox::{Inbox, LaneKey, Latch, Letter, Letters, Published, Ran, Read};
+use incoming::Incoming;
 pub(crate) use judge::Partitions;
 use judge::{Judge, describe, spot, trimmed};
+use load::Load;
 use machine::{Driver, Machine, Wholes};
+use outbox::{Outbox, Parcel};
 use plan::{FlowPlan, Role, Taken};
+use quick::Quick;
 pub(crate) use run::AnyHandler;
 use run::{Runner, Start};
 use trace::Tracer;
@@ -62,6 +75,8 @@ pub(crate) struct Tools {
     pub(crate) runtime: Handle,
     pub(crate) handler: Arc<dyn AnyHandler>,
     pub(crate) tracer: Option<Tracer>,
+    /// How many bytes of waiting records all lanes keep together.
+    pub(crate) payload_budget: usize,
 }
 
 impl Tools {
@@ -107,7 +122,7 @@ struct Held {
     group: usize,
     machine: Machine,
     /// What was read while the lane wanted nothing.
-    backlog: VecDeque<Message>,
+    backlog: VecDeque<Incoming>,
     /// How far everything was read, when the backlog is taken.
     read_until: Option<i64>,
     /// Whether the lane wants nothing for now.
@@ -121,6 +136,8 @@ struct Held {
     is_closing: bool,
     troubles: Troubles,
     ages: Ages,
+    /// How whoever reads for it knows what will be kept, where records wait.
+    horizon: Option<Arc<Horizon>>,
 }
 
 /// Records of a lane that did not reach their next stop.
@@ -156,8 +173,11 @@ pub(crate) struct Engine {
     wanting: BTreeSet<u64>,
     served: u64,
     starts: Vec<Start>,
+    outbox: Outbox,
     draws: u64,
     is_halted: bool,
+    /// Whether lanes came or went since the budget was shared.
+    is_to_share: bool,
     rhythm: Rhythm,
 }
 
@@ -172,6 +192,7 @@ impl Engine {
         slots: Slots,
         state: Arc<FlowState>,
     ) -> Self {
+        let workers = tools.runtime.metrics().num_workers().max(1);
         let runner = Arc::new(Runner {
             runtime: tools.runtime.clone(),
             handler: Arc::clone(&tools.handler),
@@ -179,7 +200,8 @@ impl Engine {
             inbox: Arc::clone(&inbox),
             numbers: Arc::clone(&state.numbers),
             tracer: tools.tracer.clone(),
-            workers: tools.runtime.metrics().num_workers().max(1),
+            workers,
+            quick: Arc::new(Quick::new(workers)),
             // Slow, until it is known better.
             pace: AtomicU64::new(u64::MAX),
             waits: AtomicBool::new(true),
@@ -200,8 +222,10 @@ impl Engine {
             wanting: BTreeSet::new(),
             served: 0,
             starts: Vec::new(),
+            outbox: Outbox::default(),
             draws,
             is_halted: false,
+            is_to_share: false,
             rhythm: Rhythm::default(),
         }
     }
@@ -211,6 +235,7 @@ impl Engine {
         let mut letters = Letters::default();
         loop {
             let wait = self.wakeups.first().map_or(IDLE, |it| clock::until(it.0).min(IDLE));
+            let wait = self.outbox.wait().map_or(wait, |it| it.min(wait));
             self.inbox.take(Instant::now() + wait, &mut letters);
             let now = clock::now();
             if !self.open_letters(&mut letters, now) {
@@ -227,6 +252,8 @@ impl Engine {
         for letter in letters.others.drain(..) {
             goes_on &= self.open_letter(letter, now);
         }
+        // Before new lanes are given what was read for them.
+        self.share_budget(now);
         self.done(&letters.done, now);
         letters.done.clear();
         for ran in letters.ran.drain(..) {
@@ -245,6 +272,7 @@ impl Engine {
         match letter {
             Letter::Open { lane, key, group, machine } => {
                 self.lanes.insert(lane, Held::new(key, group, Machine::Plain(machine)));
+                self.is_to_share = true;
                 if self.is_halted {
                     self.feed(lane, |machine, slots| machine.halt(now, slots));
                 }
@@ -254,6 +282,7 @@ impl Engine {
                 self.open_whole(parts, group, machine, now);
             }
             Letter::Drain { lanes, limit, latch } => {
+                self.outbox.hurry();
                 for lane in lanes {
                     match self.lanes.get_mut(&lane) {
                         Some(held) => {
@@ -288,13 +317,14 @@ impl Engine {
                 let role = self.role(lane);
                 for message in messages.into_iter().filter(|it| it.error().is_none()) {
                     // Its neighbours were not asked for, and are not to be kept with it.
-                    let Taken { mut item, copy, .. } = self.plan.item(role, message);
-                    item.payload = item.payload.into_kept();
+                    let Taken { item, copy, .. } = self.plan.item(role, message, |_| true);
+                    let item = item.map(Record::into_kept);
                     let plan = Arc::clone(&self.plan);
                     self.feed(lane, |machine, slots| match machine {
-                        Driver::Plain(lane) => lane.refetched(item, now, slots),
+                        Driver::Plain(lane) => lane.refetched(item.map(Load::Shared), now, slots),
                         Driver::Part(whole, part) => {
-                            whole.refetched(*part, plan.ranked(item, copy), now, slots);
+                            let item = loaded(plan.ranked(item, copy));
+                            whole.refetched(*part, item, now, slots);
                         }
                     });
                 }
@@ -408,6 +438,7 @@ impl Engine {
         self.wholes.remove(&lane);
         self.wanting.remove(&lane);
         if let Some(held) = self.lanes.remove(&lane) {
+            self.is_to_share = true;
             self.wakeups.extract_if(.., |it| it.1 == lane).for_each(drop);
             let unpublished = held.troubles.unpublished.len() as u64;
             self.state.unpublished.fetch_sub(unpublished, Ordering::Relaxed);
@@ -420,11 +451,12 @@ impl Engine {
     // ----- what happened
 
     fn read(&mut self, read: Read, now: Timestamp) {
-        let Read { lane, messages, until } = read;
+        let Read { lane, messages, until, horizon } = read;
         let Some(held) = self.lanes.get_mut(&lane) else {
             return;
         };
         held.ages.read(&messages);
+        held.horizon = horizon.or(held.horizon.take());
         if held.is_cut_off {
             held.backlog.extend(messages);
             held.read_until = until.or(held.read_until);
@@ -434,7 +466,7 @@ impl Engine {
     }
 
     /// The lane takes what was read, and is told how far that is everything.
-    fn take_in(&mut self, lane: u64, messages: Vec<Message>, until: Option<i64>, now: Timestamp) {
+    fn take_in(&mut self, lane: u64, messages: Vec<Incoming>, until: Option<i64>, now: Timestamp) {
         let role = self.role(lane);
         self.grant(lane);
         let Some(held) = self.lanes.get_mut(&lane) else {
@@ -445,7 +477,10 @@ impl Engine {
         };
         let (plan, events) = (&self.plan, &self.tools.events);
         let is_new = plan.is_new(role);
-        let messages = AskedAhead(messages.into_iter()).filter(|message| {
+        let messages = AskedAhead(messages.into_iter()).filter(|incoming| {
+            let Incoming::Message(message) = incoming else {
+                return true;
+            };
             if let Some(error) = message.error() {
                 events.tell(&Event::Unread {
                     topic: message.topic().into(),
@@ -455,7 +490,11 @@ impl Engine {
             }
             message.error().is_none()
         });
-        let told = |taken: Taken| {
+        let taken = |incoming: Incoming| {
+            let taken = match incoming {
+                Incoming::Message(message) => plan.item(role, message, |_| false),
+                Incoming::Taken(taken) => *taken,
+            };
             let spot = || spot(&taken.item.payload);
             if taken.item.fate == Fate::Settle {
                 events.tell(&Event::Foreign(spot()));
@@ -466,25 +505,27 @@ impl Engine {
         };
         match &mut machine {
             Driver::Plain(lane) => {
-                let items = messages.map(|message| {
-                    if is_new {
-                        FlowPlan::new_item(message)
-                    } else {
-                        told(plan.item(role, message)).item
+                let items = messages.map(|incoming| match incoming {
+                    Incoming::Message(message) if is_new => {
+                        FlowPlan::new_item(message, Load::Fresh)
                     }
+                    other => taken(other).item.map(Load::Shared),
                 });
                 lane.fetched_all(items, now, &mut self.slots);
             }
             Driver::Part(whole, part) => {
-                let items = messages.map(|message| {
-                    let Taken { item, copy, .. } = told(plan.item(role, message));
-                    plan.ranked(item, copy)
+                let items = messages.map(|incoming| {
+                    let Taken { item, copy, .. } = taken(incoming);
+                    loaded(plan.ranked(item, copy))
                 });
                 whole.fetched_all(*part, items, now, &mut self.slots);
             }
         }
         if let Some(until) = until {
             machine.passed(until, now, &mut self.slots);
+        }
+        if let Some((horizon, until)) = held.horizon.as_ref().zip(machine.horizon()) {
+            horizon.set(until);
         }
         self.touched.insert(lane);
     }
@@ -501,12 +542,14 @@ impl Engine {
     }
 
     fn ran(&mut self, ran: Ran, now: Timestamp) {
-        let Ran { lane, offset, outcome } = ran;
+        let Ran { lane, offset, outcome, record } = ran;
         let (failure, asked) = match outcome {
             Outcome::Done => return self.done(&[(lane, offset)], now),
             Outcome::Failed(failure) => (failure, None),
             Outcome::Asked(failure, asked) => (failure, Some(asked)),
-            Outcome::Held(failure, wait) => return self.hold(lane, offset, &failure, wait, now),
+            Outcome::Held(failure, wait) => {
+                return self.hold(lane, (offset, record), &failure, wait, now);
+            }
         };
         self.state.numbers.run_failed();
         let role = self.role(lane);
@@ -517,6 +560,7 @@ impl Engine {
         let Some(mut machine) = held.machine.driver(&mut self.wholes) else {
             return;
         };
+        machine.given_back(offset, record);
         // What the handler asked for is no word on the service behind it.
         let is_retryable = failure.is_retryable() && asked.is_none();
         if !machine.failed(offset, is_retryable, now, &mut self.slots) {
@@ -589,7 +633,14 @@ impl Engine {
     }
 
     /// A record stays in its place, and nothing is counted.
-    fn hold(&mut self, lane: u64, offset: i64, failure: &Failure, wait: Duration, now: Timestamp) {
+    fn hold(
+        &mut self,
+        lane: u64,
+        (offset, record): (i64, Record),
+        failure: &Failure,
+        wait: Duration,
+        now: Timestamp,
+    ) {
         let Some(held) = self.lanes.get_mut(&lane) else {
             return;
         };
@@ -597,6 +648,7 @@ impl Engine {
         let Some(mut machine) = held.machine.driver(&mut self.wholes) else {
             return;
         };
+        machine.given_back(offset, record);
         if !machine.failed(offset, false, now, &mut self.slots) {
             return;
         }
@@ -760,15 +812,22 @@ impl Engine {
 
     /// Carries out what the lanes ask for, until they ask for no more.
     fn settle_down(&mut self, now: Timestamp) {
-        while !self.touched.is_empty() {
-            for lane in std::mem::take(&mut self.touched) {
-                self.perform(lane, now);
+        loop {
+            while !self.touched.is_empty() {
+                for lane in std::mem::take(&mut self.touched) {
+                    self.perform(lane, now);
+                }
+                self.share_slots(now);
             }
-            self.share_slots(now);
-        }
-        if !self.starts.is_empty() {
-            self.state.numbers.runs.add(self.starts.len() as u64);
-            self.runner.start(&mut self.starts);
+            // First what is due: sending many takes a while.
+            if !self.starts.is_empty() {
+                self.state.numbers.runs.add(self.starts.len() as u64);
+                self.runner.start(&mut self.starts);
+            }
+            self.send_parcels(now);
+            if self.touched.is_empty() {
+                break;
+            }
         }
         let wholes = &mut self.wholes;
         let lanes = self.lanes.values_mut();
@@ -778,6 +837,22 @@ impl Engine {
         self.look_at_breaker();
         if self.rhythm.is_time() {
             self.take_census();
+        }
+    }
+
+    /// Sends what is to go now. What belonged to a lane that is gone is its next owner's business.
+    fn send_parcels(&mut self, now: Timestamp) {
+        for Parcel { lane, offset, record, outgoing } in self.outbox.take() {
+            if !self.lanes.contains_key(&lane) {
+                continue;
+            }
+            let receipt = Arc::clone(&self.inbox);
+            let sent =
+                self.tools.publisher.publish(Some(record), outgoing, receipt, (lane, offset));
+            if let Err(error) = sent {
+                self.touched.insert(lane);
+                self.not_published(lane, offset, error, now);
+            }
         }
     }
 
@@ -852,8 +927,8 @@ impl Engine {
                 if role != Role::Source && in_place.runs == 0 {
                     note_lateness(&self.state.numbers, machine.due(offset), now);
                 }
-                let (partition, record) = (held.key.partition, payload);
-                self.starts.push(Start { lane, role, partition, offset, record, in_place });
+                let (partition, load) = (held.key.partition, payload);
+                self.starts.push(Start { lane, role, partition, offset, load, in_place });
             }
             match machine.next_action() {
                 Some(action) => self.carry_out(lane, role, action, now),
@@ -889,7 +964,7 @@ impl Engine {
         &mut self,
         lane: u64,
         role: Role,
-        action: Action<crate::Record, Arc<Outgoing>>,
+        action: Action<Load, Arc<Outgoing>>,
         now: Timestamp,
     ) {
         let Some(held) = self.lanes.get_mut(&lane) else {
@@ -904,6 +979,9 @@ impl Engine {
         match action {
             Action::Run { .. } => {}
             Action::Publish { offset, payload, hop } => {
+                let Some(payload) = payload.into_record() else {
+                    return;
+                };
                 let machine = held.machine.driver(&mut self.wholes);
                 let order = machine.as_ref().and_then(|it| it.whole());
                 let judge =
@@ -923,12 +1001,9 @@ impl Engine {
                     let hop = transaction::Hop { lane, offset, record: payload, outgoing, mark };
                     return link.commits.hop(hop);
                 }
-                let receipt = Arc::clone(&self.inbox);
-                let sent =
-                    self.tools.publisher.publish(Some(payload), outgoing, receipt, (lane, offset));
-                if let Err(error) = sent {
-                    self.not_published(lane, offset, error, now);
-                }
+                let is_urgent = held.latch.is_some() || self.plan.is_ordered;
+                let parcel = Parcel { lane, offset, record: payload, outgoing };
+                self.outbox.put(parcel, is_urgent, now);
             }
             Action::Fetch { ticket, ranges } => self.tools.rereader.ask(reread::Request {
                 lane,
@@ -1006,6 +1081,11 @@ impl Engine {
     }
 }
 
+/// A record that has a rank, as its lane takes it.
+fn loaded(item: Item<Ranked<Record>>) -> Item<Ranked<Load>> {
+    item.map(|it| Ranked { rank: it.rank, payload: Load::Shared(it.payload) })
+}
+
 /// Notes how late a retried record is started.
 fn note_lateness(numbers: &Numbers, due: Option<Timestamp>, now: Timestamp) {
     if let Some(due) = due.filter(|it| *it > Timestamp::default()) {
@@ -1014,13 +1094,13 @@ fn note_lateness(numbers: &Numbers, due: Option<Timestamp>, now: Timestamp) {
 }
 
 /// Messages, each of which is asked for some time before its turn comes: another core has written them.
-struct AskedAhead(std::vec::IntoIter<Message>);
+struct AskedAhead(std::vec::IntoIter<Incoming>);
 
 impl Iterator for AskedAhead {
-    type Item = Message;
+    type Item = Incoming;
 
     #[inline]
-    fn next(&mut self) -> Option<Message> {
+    fn next(&mut self) -> Option<Incoming> {
         const AHEAD: usize = 8;
         if let Some(message) = self.0.as_slice().get(AHEAD) {
             message.prefetch();
@@ -1045,6 +1125,7 @@ impl Held {
             is_closing: false,
             troubles: Troubles::default(),
             ages: Ages::default(),
+            horizon: None,
         }
     }
 

@@ -9,6 +9,7 @@ use redrive_core::lane::{
 };
 
 use super::inbox::LaneKey;
+use super::load::Load;
 use super::machine::{Machine, OwnWhole, Whole, unranked};
 use super::plan::Role;
 use super::run::Start;
@@ -65,6 +66,7 @@ impl Engine {
         let parts = parts.into_iter().map(|it| it.0).collect();
         let whole = Whole { machine, parts, mark: None, told: Told::default() };
         self.wholes.insert(home, whole);
+        self.is_to_share = true;
         if self.is_halted {
             self.feed(home, |machine, slots| machine.halt(now, slots));
         }
@@ -79,8 +81,8 @@ impl Engine {
         while let Some(whole) = self.wholes.get_mut(&home) {
             // Nearly all that it asks for.
             while let Some(Run { offset, payload, in_place }) = whole.machine.next_source_run() {
-                let (lane, role, record) = (home, Role::Source, payload.payload);
-                self.starts.push(Start { lane, role, partition, offset, record, in_place });
+                let (lane, role, load) = (home, Role::Source, payload.payload);
+                self.starts.push(Start { lane, role, partition, offset, load, in_place });
             }
             match whole.machine.next_action() {
                 Some(OrderedAction::Part { part, action }) => {
@@ -89,7 +91,11 @@ impl Engine {
                     }
                 }
                 Some(OrderedAction::Commit { parts }) => self.commit_whole(home, parts),
-                Some(OrderedAction::Mark { marker, payload }) => self.mark(home, marker, &payload),
+                Some(OrderedAction::Mark { marker, payload }) => {
+                    if let Some(record) = payload.into_record() {
+                        self.mark(home, marker, &record);
+                    }
+                }
                 Some(OrderedAction::Unmark(marker)) => self.unmark(home, marker),
                 Some(OrderedAction::Drained) => {
                     for lane in whole.parts.clone() {
@@ -129,27 +135,29 @@ impl Engine {
     fn perform_part(
         &mut self,
         lane: u64,
-        action: Action<Ranked<Record>, Arc<Outgoing>>,
+        action: Action<Ranked<Load>, Arc<Outgoing>>,
         now: Timestamp,
     ) {
         let role = self.role(lane);
         let Some(action) = unranked(action) else {
             return;
         };
-        let Action::Run { offset, payload: record, in_place } = action else {
+        let Action::Run { offset, payload: load, in_place } = action else {
             return self.carry_out(lane, role, action, now);
         };
         let Some(held) = self.lanes.get_mut(&lane) else {
             return;
         };
         // Who waited behind another one is not late.
-        if in_place.runs == 0 && record.header("redrive-first-failed-at").is_some() {
+        let has_failed =
+            load.record().and_then(|it| it.header("redrive-first-failed-at")).is_some();
+        if in_place.runs == 0 && has_failed {
             let machine = held.machine.driver(&mut self.wholes);
             let due = machine.and_then(|it| it.due(offset));
             note_lateness(&self.state.numbers, due, now);
         }
         let partition = held.key.partition;
-        self.starts.push(Start { lane, role, partition, offset, record, in_place });
+        self.starts.push(Start { lane, role, partition, offset, load, in_place });
     }
 
     /// Commits all parts in one request.
@@ -231,7 +239,9 @@ impl Engine {
         let name = self.plan.entity.as_ref().and_then(|it| it.name(record));
         let mut note = Note::new(name.as_deref(), crate::clock::now());
         match hop {
-            Some(Hop::Verdict(outgoing)) => note.read_headers(&outgoing.headers),
+            Some(Hop::Verdict(outgoing)) => {
+                note.read_headers(&outgoing.headers.iter().collect::<Vec<_>>());
+            }
             Some(Hop::DeadLetter(reason)) => note.reason = Some(reason.as_str().to_owned()),
             _ => {}
         }

@@ -9,7 +9,8 @@ use redrive_core::{Flow, Origin, Reason, RetryState, Strategy, Timestamp};
 
 use crate::config::{DeadLetterFormat, Entity, FlowConfig, Ordering};
 use crate::handler::{Context, Names, Retried};
-use crate::kafka::message::Message;
+use crate::kafka::message::{Message, WholeMessage};
+use crate::pack::{self, USUAL_HEADERS};
 use crate::record::Record;
 
 /// A flow and all that belongs to it.
@@ -21,6 +22,8 @@ pub(crate) struct FlowPlan {
     /// The topics that it reads: the source first.
     pub(crate) stops: Vec<StopPlan>,
     pub(crate) timeout: Option<Duration>,
+    /// Whether records run in some order.
+    pub(crate) is_ordered: bool,
     /// What names the entity of a record, where the records of one entity run in order.
     pub(crate) entity: Option<Entity>,
 }
@@ -68,6 +71,7 @@ impl FlowPlan {
             dead_letter_format: flow.dead_letter_format,
             stops: flow.stops(),
             timeout: flow.timeout,
+            is_ordered: flow.ordering != Ordering::None,
             entity: (flow.ordering == Ordering::Key).then(|| flow.entity.clone()),
         }
     }
@@ -138,23 +142,28 @@ impl FlowPlan {
         self.read(role, headers, record.value(), record.appended_at().unwrap_or_default())
     }
 
-    /// A message as the lane takes it.
-    pub(crate) fn item(&self, role: Role, message: Message) -> Taken {
+    /// A message as the lane takes it. What was tried before and will be kept until it is due has memory of its own at once.
+    pub(crate) fn item(
+        &self,
+        role: Role,
+        message: Message,
+        is_kept: impl FnOnce(Timestamp) -> bool,
+    ) -> Taken {
         if self.is_new(role) {
             let copy =
                 self.copy(role, &Reading::default(), (message.partition(), message.offset()));
-            return Taken { item: Self::new_item(message), unreadable: None, copy };
+            let item = Self::new_item(message, Record::new);
+            return Taken { item, unreadable: None, copy };
         }
+        let message = WholeMessage::new(message);
         let offset = message.offset();
         let appended_at = Timestamp::from_millis(message.timestamp().unwrap_or(0));
-        let mut header_bytes = 0;
-        let headers: Vec<_> = message
-            .headers()
-            .inspect(|it| header_bytes += it.0.len() + it.1.map_or(0, <[u8]>::len))
-            .filter_map(|(name, value)| {
-                Some(Header { name: std::str::from_utf8(name).ok()?, value })
-            })
-            .collect();
+        let mut raw = Vec::with_capacity(USUAL_HEADERS);
+        raw.extend(message.headers());
+        let mut headers = Vec::with_capacity(raw.len());
+        headers.extend(raw.iter().filter_map(|(name, value)| {
+            Some(Header { name: std::str::from_utf8(name).ok()?, value: *value })
+        }));
         let reading = self.read(role, &headers, message.value(), appended_at);
         let (due, fate) = match (reading.due, reading.owner) {
             (_, Owner::AnotherGroup) => (Timestamp::default(), Fate::Settle),
@@ -166,8 +175,14 @@ impl FlowPlan {
         let (unreadable, produced_at) = (reading.unreadable, reading.produced_at);
         let copy = self.copy(role, &reading, (message.partition(), offset));
         drop(headers);
+        let header_bytes = raw.iter().map(|it| pack::size(*it)).sum();
         let bytes = bytes_of(&message) + header_bytes;
-        let payload = Record::retried(message, produced_at);
+        let payload = if is_kept(due) {
+            Record::copied(&message, produced_at, &raw, header_bytes)
+        } else {
+            drop(raw);
+            Record::retried(message, produced_at)
+        };
         let item = Item { offset, due, is_dated, priority: 0, appended_at, fate, bytes, payload };
         Taken { item, unreadable, copy }
     }
@@ -210,11 +225,9 @@ impl FlowPlan {
 
     /// The same for a record with what is known of it already.
     pub(crate) fn ranked(&self, item: Item<Record>, copy: Option<Copy>) -> Item<Ranked<Record>> {
-        let Item { offset, due, is_dated, priority, appended_at, fate, bytes, payload } = item;
-        let entity = copy.and_then(|_| self.entity(&payload));
+        let entity = copy.and_then(|_| self.entity(&item.payload));
         let rank = entity.zip(copy).map(|(entity, copy)| copy.rank(entity));
-        let payload = Ranked { rank, payload };
-        Item { offset, due, is_dated, priority, appended_at, fate, bytes, payload }
+        item.map(|payload| Ranked { rank, payload })
     }
 
     /// Whose event a record is.
@@ -229,7 +242,7 @@ impl FlowPlan {
 
     /// A message that is there for the first time, as the lane takes it.
     #[inline]
-    pub(crate) fn new_item(message: Message) -> Item<Record> {
+    pub(crate) fn new_item<P>(message: Message, payload: impl FnOnce(Message) -> P) -> Item<P> {
         Item {
             offset: message.offset(),
             due: Timestamp::default(),
@@ -238,7 +251,7 @@ impl FlowPlan {
             appended_at: Timestamp::default(),
             fate: Fate::Run,
             bytes: bytes_of(&message),
-            payload: Record::new(message),
+            payload: payload(message),
         }
     }
 
@@ -256,9 +269,12 @@ impl FlowPlan {
     }
 
     fn retried(&self, role: Role, record: &Record) -> Retried {
-        let headers: Vec<_> = record.headers().collect();
+        let mut headers = Vec::with_capacity(USUAL_HEADERS);
+        headers.extend(record.headers());
         let reading = self.read_record(role, &headers, record);
-        let origin = reading.origin.map(|it| (it.topic.to_owned(), it.partition, it.offset));
+        let source = self.flow.source();
+        let topic = |it: &str| if *it == **source { Arc::clone(source) } else { it.into() };
+        let origin = reading.origin.map(|it| (topic(it.topic), it.partition, it.offset));
         Retried {
             origin,
             state: RetryState {
@@ -301,6 +317,26 @@ fn bytes_of(message: &Message) -> usize {
 }
 
 #[cfg(test)]
+impl FlowPlan {
+    /// A plan of the group `g`, to try things with.
+    pub(super) fn made_up(flow: Flow) -> Self {
+        let stops = FlowConfig::new(flow.clone()).stops();
+        let names =
+            Names { group: "g".into(), source: Arc::clone(flow.source()), flow: flow.clone() };
+        Self {
+            flow,
+            names: Arc::new(names),
+            dialect: Dialect::Native,
+            dead_letter_format: DeadLetterFormat::Raw,
+            stops,
+            timeout: None,
+            is_ordered: false,
+            entity: None,
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use redrive_core::Tier;
 
@@ -309,18 +345,7 @@ mod tests {
     fn plan() -> FlowPlan {
         let tier = Tier::new("orders.retry", Duration::from_secs(1));
         let flow = Flow::new("orders").with_strategy(Strategy::Tiers(vec![tier]));
-        let config = FlowConfig::new(flow.clone());
-        let names =
-            Names { group: "g".into(), source: Arc::clone(flow.source()), flow: flow.clone() };
-        FlowPlan {
-            flow,
-            names: Arc::new(names),
-            dialect: Dialect::Native,
-            dead_letter_format: DeadLetterFormat::Raw,
-            stops: config.stops(),
-            timeout: None,
-            entity: Some(Entity::Key),
-        }
+        FlowPlan { entity: Some(Entity::Key), ..FlowPlan::made_up(flow) }
     }
 
     /// A record of the retry topic, in partition 3.

@@ -17,7 +17,9 @@ use redrive_core::{Failure, InPlace, Kind};
 use tokio::runtime::Handle;
 
 use super::inbox::{Ended, Inbox};
+use super::load::Load;
 use super::plan::{FlowPlan, Role};
+use super::quick::Quick;
 use super::trace::{Begun, Tracer};
 use crate::handler::{Context, Handler, Outcome};
 use crate::numbers::Numbers;
@@ -29,7 +31,7 @@ pub(super) struct Start {
     pub(super) role: Role,
     pub(super) partition: i32,
     pub(super) offset: i64,
-    pub(super) record: Record,
+    pub(super) load: Load,
     pub(super) in_place: InPlace,
 }
 
@@ -46,9 +48,8 @@ const CHUNK: usize = 1024;
 /// Runs that take no longer than this, and do not wait, are quick.
 const QUICK: Duration = Duration::from_micros(5);
 
-/// How many records ahead one is asked for, and then what it points to.
-const FAR: usize = 12;
-const NEAR: usize = 6;
+/// How many records ahead one is asked for.
+const AHEAD: usize = 8;
 
 /// Runs records.
 pub(super) struct Runner {
@@ -60,6 +61,7 @@ pub(super) struct Runner {
     pub(super) tracer: Option<Tracer>,
     /// How many threads run handlers.
     pub(super) workers: usize,
+    pub(super) quick: Arc<Quick<Vec<Start>>>,
     /// How many nanoseconds a run took lately, up to its end or its first wait.
     pub(super) pace: AtomicU64,
     /// Whether runs waited for something lately.
@@ -73,8 +75,7 @@ impl Runner {
         let worth = WORTH.as_nanos() / pace.as_nanos().max(1);
         let share = starts.len().div_ceil(self.workers);
         let size = share.max(usize::try_from(worth).unwrap_or(usize::MAX)).clamp(1, CHUNK);
-        // A worker that is woken wakes another one to look for more, which costs more than quick runs do. Others are
-        // better off with the workers: what they wait for wakes them there.
+        // Those that wait are better off with tokio's workers: what they wait for wakes them there.
         let is_quick = pace <= QUICK && !self.waits.load(Ordering::Relaxed);
         while !starts.is_empty() {
             let runner = Arc::clone(self);
@@ -85,7 +86,8 @@ impl Runner {
                 std::mem::replace(starts, Vec::with_capacity(left))
             };
             if is_quick {
-                self.runtime.spawn_blocking(move || runner.run(chunk));
+                let run = move |chunk| Arc::clone(&runner).run(chunk);
+                self.quick.push(chunk, &self.runtime, run);
             } else {
                 self.runtime.spawn(async move { runner.run(chunk) });
             }
@@ -98,7 +100,7 @@ impl Runner {
         let mut chunk = Chunk {
             ended: Ended::with_room(runs),
             starts: chunk.into_iter(),
-            now: (0, 0, None),
+            now: None,
             watch: Stopwatch::new(),
             waits: 0,
             runner: self,
@@ -114,14 +116,7 @@ impl Runner {
         }
     }
 
-    async fn finish(
-        self: Arc<Self>,
-        run: Guarded,
-        began: Instant,
-        traced: Option<Box<Begun>>,
-        lane: u64,
-        offset: i64,
-    ) {
+    async fn finish(self: Arc<Self>, run: Guarded, began: Instant, now: Now) {
         let end = match self.plan.timeout {
             None => run.await,
             Some(limit) => tokio::time::timeout(limit, run).await.unwrap_or_else(|_| {
@@ -131,10 +126,29 @@ impl Runner {
             }),
         };
         self.numbers.run_time.note(1, began.elapsed());
-        tell(traced, &end);
         let mut ended = Ended::default();
-        ended.push(lane, offset, end);
+        now.ended(end, &mut ended);
         self.inbox.ran(ended);
+    }
+}
+
+/// A record that runs.
+struct Now {
+    lane: u64,
+    offset: i64,
+    /// The handler has another one, and may let go of it.
+    record: Record,
+    traced: Option<Box<Begun>>,
+}
+
+impl Now {
+    /// It has ended.
+    #[inline]
+    fn ended(self, end: End, ended: &mut Ended) {
+        if let Some(traced) = self.traced {
+            traced.ended(end.as_deref().unwrap_or(&Outcome::Done));
+        }
+        ended.push(self.lane, self.offset, end, self.record);
     }
 }
 
@@ -142,8 +156,7 @@ impl Runner {
 pub(crate) struct Chunk {
     runner: Arc<Runner>,
     starts: std::vec::IntoIter<Start>,
-    /// Lane and offset of what runs now, and its trace.
-    now: (u64, i64, Option<Box<Begun>>),
+    now: Option<Now>,
     ended: Ended,
     watch: Stopwatch,
     /// How many did not end at once.
@@ -154,27 +167,25 @@ impl Chunk {
     /// The next record that is to run.
     #[inline]
     fn next(&mut self) -> Option<(Record, Context)> {
-        let Start { lane, role, partition, offset, record, in_place } = self.starts.next()?;
-        let ahead = self.starts.as_slice();
-        if let Some(start) = ahead.get(FAR) {
-            start.record.prefetch();
-        }
-        if let Some(start) = ahead.get(NEAR) {
-            start.record.prefetch_body();
+        let Start { lane, role, partition, offset, load, in_place } = self.starts.next()?;
+        // Whatever is to run has its record: a lane lends it once.
+        let record = load.into_record()?;
+        if let Some(start) = self.starts.as_slice().get(AHEAD) {
+            start.load.prefetch();
         }
         let context = self.runner.plan.context(role, (partition, offset), &record, in_place);
-        self.now = (lane, offset, None);
-        if let Some(tracer) = &self.runner.tracer {
-            self.now.2 = Begun::new(tracer, &record, &context);
-        }
+        let tracer = self.runner.tracer.as_ref();
+        let traced = tracer.and_then(|it| Begun::new(it, &record, &context));
+        self.now = Some(Now { lane, offset, record: record.clone(), traced });
         Some((record, context))
     }
 
     /// It has ended at once.
     #[inline]
     fn ended(&mut self, end: End) {
-        tell(self.now.2.take(), &end);
-        self.ended.push(self.now.0, self.now.1, end);
+        if let Some(now) = self.now.take() {
+            now.ended(end, &mut self.ended);
+        }
         self.watch.ran(&self.runner.numbers);
     }
 
@@ -182,9 +193,10 @@ impl Chunk {
     fn waits(&mut self, run: Run) {
         self.waits += 1;
         let began = self.watch.hands_over(&self.runner.numbers);
-        let (runner, traced) = (Arc::clone(&self.runner), self.now.2.take());
-        let finish = runner.finish(Guarded(run), began, traced, self.now.0, self.now.1);
-        self.runner.runtime.spawn(finish);
+        if let Some(now) = self.now.take() {
+            let finish = Arc::clone(&self.runner).finish(Guarded(run), began, now);
+            self.runner.runtime.spawn(finish);
+        }
     }
 }
 
@@ -258,13 +270,6 @@ fn panicked(panic: &(dyn Any + Send)) -> End {
     let message = text.unwrap_or("the handler panicked").to_owned();
     let failure = Failure::of_kind(Kind::PANIC).with_message(message);
     Some(Box::new(Outcome::Failed(failure)))
-}
-
-/// A run that is traced has ended.
-fn tell(traced: Option<Box<Begun>>, end: &End) {
-    if let Some(traced) = traced {
-        traced.ended(end.as_deref().unwrap_or(&Outcome::Done));
-    }
 }
 
 /// Measures runs that end at the first poll. The clock costs as much as such a run may, so that of quick ones it is looked at

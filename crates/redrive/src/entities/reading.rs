@@ -13,7 +13,7 @@ use crate::consumer::not_started;
 use crate::engine::inbox::{Inbox, Letter, Letters};
 use crate::event::Spot;
 use crate::kafka::client::{Properties, Told};
-use crate::kafka::message::Message;
+use crate::kafka::message::{Message, WholeMessage};
 use crate::kafka::offsets::{self, Committed};
 use crate::kafka::reread::{Request, Rereader};
 
@@ -129,6 +129,7 @@ impl Reader {
                 read += messages.len() as u64;
                 progress(read, all);
                 for message in messages {
+                    let message = WholeMessage::new(message);
                     let follows = message.headers().find(|it| it.0 == b"redrive-follows");
                     if let Some(head) = follows.and_then(|it| spot(it.1?))
                         && let Some(count) = counted.get_mut(&head)

@@ -262,14 +262,14 @@ fn item(
     message: Message,
     seen: &mut BTreeMap<(Part, i64), Seen>,
 ) -> Item<Ranked<()>> {
-    let taken = plan.item(stop.role, message);
+    let taken = plan.item(stop.role, message, |_| false);
     let ranked = plan.ranked(taken.item, taken.copy);
-    let Item { offset, due, is_dated, priority, appended_at, fate, bytes: _, payload } = ranked;
-    if payload.rank.is_some() && fate != Fate::Settle {
-        seen.insert((part, offset), see(plan, stop, due, &payload.payload));
+    if ranked.payload.rank.is_some() && ranked.fate != Fate::Settle {
+        let due = ranked.due;
+        seen.insert((part, ranked.offset), see(plan, stop, due, &ranked.payload.payload));
     }
-    let payload = Ranked { rank: payload.rank, payload: () };
-    Item { offset, due, is_dated, priority, appended_at, fate, bytes: 0, payload }
+    let item = ranked.map(|it| Ranked { rank: it.rank, payload: () });
+    Item { bytes: 0, ..item }
 }
 
 fn see(plan: &FlowPlan, stop: &StopPlan, due: Timestamp, record: &Record) -> Seen {
@@ -277,9 +277,7 @@ fn see(plan: &FlowPlan, stop: &StopPlan, due: Timestamp, record: &Record) -> See
     let state = plan.read_record(stop.role, &headers, record).state;
     let name = plan.entity.as_ref().and_then(|it| it.name(record));
     let mut note = Note::new(name.as_deref(), Timestamp::default());
-    let raw: Vec<_> =
-        record.raw_headers().map(|it| (it.0.to_vec(), it.1.map(<[u8]>::to_vec))).collect();
-    note.read_headers(&raw);
+    note.read_headers(&record.raw_headers().collect::<Vec<_>>());
     let has_failed = state.overall > 0;
     Seen {
         note,

@@ -5,10 +5,11 @@ use std::sync::{Arc, OnceLock};
 use rdkafka::ClientConfig;
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
-use rdkafka::consumer::ConsumerContext;
-use rdkafka::error::KafkaError;
+use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
+use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::types::RDKafkaErrorCode;
 
+use super::lifeline::{self, Lifeline, Tethered};
 use crate::event::{Event, Events, Level};
 
 /// An embedded broker answers a fetch of nothing only when the client's patience ends, and lets a group that changes wait for
@@ -54,8 +55,8 @@ impl Properties {
                 // Waits of a second and of half a second, at the wrong time.
                 ("fetch.queue.backoff.ms", "1"),
                 ("fetch.wait.max.ms", "100"),
-                ("queued.max.messages.kbytes", "16384"),
-                // Enough for a tenth of a second; each takes half a kilobyte beside its payload.
+                ("queued.max.messages.kbytes", "4096"),
+                // Enough for some hundredths of a second; each takes half a kilobyte beside its payload.
                 ("queued.min.messages", "20000"),
                 ("socket.timeout.ms", "10000"),
                 ("partition.assignment.strategy", "cooperative-sticky"),
@@ -149,10 +150,20 @@ impl Properties {
     }
 }
 
+/// A consumer that finds its way back to the brokers.
+pub(super) fn connected<C: Tethered + ConsumerContext>(
+    config: &ClientConfig,
+    context: C,
+) -> KafkaResult<BaseConsumer<C>> {
+    let consumer: BaseConsumer<C> = config.create_with_context(context)?;
+    lifeline::tie(consumer.client(), config);
+    Ok(consumer)
+}
+
 /// What a client tells goes to the events. What makes it useless is kept.
-#[derive(Clone)]
 pub(crate) struct Told {
     events: Events,
+    lifeline: Lifeline,
     /// Why nothing will ever work: wrong credentials.
     refused: Arc<OnceLock<String>>,
     /// Why a client can go on no more.
@@ -161,7 +172,8 @@ pub(crate) struct Told {
 
 impl Told {
     pub(crate) fn new(events: Events) -> Self {
-        Self { events, refused: Arc::default(), fatal: Arc::default() }
+        let lifeline = Lifeline::default();
+        Self { events, lifeline, refused: Arc::default(), fatal: Arc::default() }
     }
 
     /// The same for a client that can be made anew, whatever happens to it.
@@ -180,6 +192,24 @@ impl Told {
     }
 }
 
+/// For another client.
+impl Clone for Told {
+    fn clone(&self) -> Self {
+        Self {
+            events: self.events.clone(),
+            lifeline: Lifeline::default(),
+            refused: Arc::clone(&self.refused),
+            fatal: Arc::clone(&self.fatal),
+        }
+    }
+}
+
+impl Tethered for Told {
+    fn lifeline(&self) -> &Lifeline {
+        &self.lifeline
+    }
+}
+
 impl ConsumerContext for Told {}
 
 impl ClientContext for Told {
@@ -194,6 +224,9 @@ impl ClientContext for Told {
         }
         if error.rdkafka_error_code() == Some(Code::Fatal) {
             _ = self.fatal.set(reason.to_owned());
+        }
+        if error.rdkafka_error_code() == Some(Code::AllBrokersDown) {
+            self.lifeline.pull();
         }
         self.events.tell(&Event::Client { error: error.to_string(), reason: reason.to_owned() });
     }

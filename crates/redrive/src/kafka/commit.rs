@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
@@ -27,6 +28,9 @@ pub(crate) enum Refusal {
     /// Something else.
     Failed(String),
 }
+
+/// No commit takes that long, unless the brokers are out of reach.
+const LONG: Duration = Duration::from_secs(5);
 
 /// Tickets are numbered through the whole process.
 static TICKETS: AtomicU64 = AtomicU64::new(1);
@@ -61,7 +65,17 @@ pub(super) struct State {
     /// A transaction that one of its lanes will not commit.
     pub(super) refused: Option<u64>,
     pub(super) is_committing: bool,
+    /// How many commits were begun.
+    pub(super) begun: u64,
     pub(super) is_over: bool,
+}
+
+impl State {
+    /// From now on a commit is under way.
+    pub(super) fn begin(&mut self) {
+        self.is_committing = true;
+        self.begun += 1;
+    }
 }
 
 #[derive(Clone)]
@@ -93,12 +107,16 @@ impl Commits {
         self.lock().owned.extend(owned);
     }
 
-    /// From now on none are. One that is under way is waited for.
-    pub(crate) fn forget(&self, lanes: &[u64]) {
+    /// From now on none are. One that is under way is waited for, and if that takes long, something is done about it.
+    pub(crate) fn forget(&self, lanes: &[u64], hurry: impl Fn()) {
         let mut state = self.lock();
         state.owned.retain(|it, _| !lanes.contains(it));
-        while state.is_committing {
-            self.changed.wait(&mut state);
+        // Those that begin from now on know nothing of these lanes.
+        let begun = state.begun;
+        while state.is_committing && state.begun == begun {
+            if self.changed.wait_for(&mut state, LONG).timed_out() {
+                MutexGuard::unlocked(&mut state, &hurry);
+            }
         }
     }
 
@@ -152,7 +170,7 @@ impl Commits {
             .into_iter()
             .filter_map(|it| Some((state.owned.get(&it.lane)?.clone(), it)))
             .collect();
-        state.is_committing = true;
+        state.begin();
         drop(state);
         commit(consumer, &owned);
         self.lock().is_committing = false;

@@ -15,7 +15,8 @@ use rdkafka::error::KafkaResult;
 use rdkafka::message::BorrowedMessage;
 use rdkafka::types::RDKafkaErrorCode;
 
-use super::client::{Properties, Told};
+use super::client::{self, Properties, Told};
+use super::lifeline::Tethered;
 use super::markers::{self, Note};
 use super::offsets;
 use super::tails::Tails;
@@ -67,7 +68,7 @@ impl Follower {
         let mut config = properties.reader(group);
         // Hardly anything ever comes.
         config.set("fetch.wait.max.ms", "500").set("enable.partition.eof", "false");
-        let consumer: BaseConsumer<Told> = config.create_with_context(told)?;
+        let consumer = client::connected(&config, told)?;
         let follower = Arc::<Self>::default();
         let reading = Reading {
             follower: Arc::clone(&follower),
@@ -119,6 +120,7 @@ impl Reading {
                     error: error.to_string(),
                 });
                 self.position = None;
+                self.consumer.context().lifeline().pull();
                 let mut state = self.follower.state.lock();
                 if !state.is_over {
                     self.follower.changed.wait_for(&mut state, AGAIN);

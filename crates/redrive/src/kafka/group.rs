@@ -20,9 +20,10 @@ use rdkafka::{Offset, TopicPartitionList};
 use redrive_core::lane::{Lane, LaneConfig};
 
 use super::begin::{self, Begin};
-use super::client::{Properties, Told};
+use super::client::{self, Properties, Told};
 use super::commit::Commits;
 use super::ends::Ends;
+use super::lifeline::{Lifeline, Tethered};
 use super::message::Message;
 use super::offsets;
 use super::queue::Queue;
@@ -31,10 +32,12 @@ use super::transaction::Transactor;
 pub(crate) use super::whole::{Joined, Ordered};
 use crate::clock;
 use crate::config::Start;
+use crate::engine::horizon::Horizon;
 use crate::engine::inbox::{Inbox, LaneKey, Latch, Letter, Read};
+use crate::engine::incoming::Incoming;
+use crate::engine::plan::{FlowPlan, Role};
 use crate::event::{Event, Events};
 use crate::numbers::monotonic;
-use crate::record::Record;
 
 /// How long the brokers may take to answer when partitions are assigned.
 pub(super) const ANSWER: Duration = Duration::from_secs(10);
@@ -63,6 +66,7 @@ pub(super) type Partition = (Arc<str>, i32);
 #[derive(Clone)]
 pub(crate) struct Subscribed {
     pub(crate) topic: Arc<str>,
+    pub(crate) plan: Arc<FlowPlan>,
     /// Which of the flow's topics.
     pub(crate) stop: usize,
     pub(crate) inbox: Arc<Inbox>,
@@ -73,6 +77,17 @@ pub(crate) struct Subscribed {
     pub(crate) start: Start,
     /// What is told of its partitions.
     pub(crate) events: Events,
+}
+
+impl Subscribed {
+    /// What its records are to their flow, where they were tried before.
+    fn retried(&self) -> Option<Retried> {
+        let role = self.plan.stops.get(self.stop)?.role;
+        if self.plan.is_new(role) {
+            return None;
+        }
+        Some(Retried { plan: Arc::clone(&self.plan), role, horizon: Arc::new(Horizon::new()) })
+    }
 }
 
 /// How a member is set up.
@@ -167,6 +182,12 @@ impl ClientContext for Member {
 
     fn log(&self, level: RDKafkaLogLevel, fac: &str, message: &str) {
         self.told.log(level, fac, message);
+    }
+}
+
+impl Tethered for Member {
+    fn lifeline(&self) -> &Lifeline {
+        self.told.lifeline()
     }
 }
 
@@ -413,9 +434,7 @@ impl Member {
             |id| blocks.get(&id).cloned(),
         );
         let machine = match made {
-            Ok(machine) => {
-                Box::new(machine.keeping_by(Record::into_kept).before_end(Record::prefetch))
-            }
+            Ok(machine) => Box::new(machine),
             Err(error) => {
                 _ = self.pulse.fatal.set(format!("{}/{}: {error}", at.0, at.1));
                 return None;
@@ -479,8 +498,7 @@ impl Member {
         if next < marks.0 {
             let offsets = next..marks.0;
             self.tell(&at.0, &Event::Lost { topic: Arc::clone(&topic), partition, offsets });
-            let until = Some(marks.0);
-            lane.inbox.read(Read { lane: lane.number, messages: Vec::new(), until });
+            lane.inbox.read(Read::until(lane.number, marks.0));
         }
         let position = next.max(marks.0);
         self.read_from(consumer, at, position)?;
@@ -633,7 +651,7 @@ impl Group {
             held: Mutex::default(),
             generation: AtomicU64::new(0),
         };
-        let consumer: BaseConsumer<Member> = config.create_with_context(member)?;
+        let consumer = client::connected(&config, member)?;
         // SAFETY: `run` takes the queue out and waits for its messages before it lets the consumer go.
         let queue = unsafe { Queue::new(consumer.client().native_ptr()) };
         *consumer.context().queue.lock() = queue.map(Arc::new);
@@ -705,7 +723,7 @@ fn poll(consumer: &BaseConsumer<Member>, queue: &Queue, pulse: &Pulse) {
         pulse.beat();
         let stray = serve(consumer);
         // What comes behind records that have strayed is not read before them.
-        if !router.recover(member, consumer, stray) {
+        if !router.recover(member, consumer, stray) && router.has_room() {
             queue.read(WAIT, &mut messages);
             router.route(member, messages.drain(..));
         }
@@ -721,6 +739,7 @@ fn poll(consumer: &BaseConsumer<Member>, queue: &Queue, pulse: &Pulse) {
         if opened_at.elapsed() >= OPEN_AGAIN {
             opened_at = Instant::now();
             router.unreadable.append(&mut router.again);
+            member.lifeline().pull();
             if !member.held().unopened.is_empty() {
                 member.open(consumer, false);
                 member.generation.fetch_add(1, Ordering::Relaxed);
@@ -790,6 +809,8 @@ struct Router {
     lanes: BTreeMap<(usize, i32), Option<Target>>,
     /// Behind the last record of each partition that was read.
     next: BTreeMap<Partition, i64>,
+    /// An engine that is behind.
+    full: Option<Arc<Inbox>>,
     /// Partitions whose position is not there, and those of them that are looked at again later.
     unreadable: BTreeSet<Partition>,
     again: BTreeSet<Partition>,
@@ -799,6 +820,14 @@ struct Target {
     at: Partition,
     lane: u64,
     inbox: Arc<Inbox>,
+    retried: Option<Retried>,
+}
+
+/// Where records were tried before: what they are to their flow, and how many of them their lane keeps.
+struct Retried {
+    plan: Arc<FlowPlan>,
+    role: Role,
+    horizon: Arc<Horizon>,
 }
 
 impl Router {
@@ -854,10 +883,12 @@ impl Router {
     fn send(&mut self, member: &Member, at: (usize, i32), messages: Vec<Message>) {
         let target = self.lanes.entry(at).or_insert_with(|| {
             let topic = messages.first().map(|it| it.topic()).unwrap_or_default();
-            let at = (Arc::clone(&member.subscribed(topic)?.topic), at.1);
+            let subscribed = member.subscribed(topic)?;
+            let at = (Arc::clone(&subscribed.topic), at.1);
             let held = member.held();
             let lane = held.lanes.get(&at)?;
-            Some(Target { at, lane: lane.number, inbox: Arc::clone(&lane.inbox) })
+            let (lane, inbox) = (lane.number, Arc::clone(&lane.inbox));
+            Some(Target { at, lane, inbox, retried: subscribed.retried() })
         });
         let Some(target) = target else {
             return;
@@ -876,7 +907,24 @@ impl Router {
         if let Some(last) = messages.iter().rfind(|it| it.error().is_none()) {
             self.next.insert(target.at.clone(), last.offset() + 1);
         }
-        target.inbox.read(Read { lane: target.lane, messages, until: None });
+        let (messages, horizon) = match &target.retried {
+            Some(Retried { plan, role, horizon }) => {
+                let (now, until) = (clock::now(), horizon.get());
+                let is_kept = |due| due > now && due <= until;
+                let taken = |it| Incoming::taken(it, plan, *role, is_kept);
+                (messages.into_iter().map(taken).collect(), Some(Arc::clone(horizon)))
+            }
+            None => (messages.into_iter().map(Incoming::Message).collect(), None),
+        };
+        if !target.inbox.read(Read { lane: target.lane, messages, until: None, horizon }) {
+            self.full = Some(Arc::clone(&target.inbox));
+        }
+    }
+
+    /// Whether engines can take more, if need be after waiting for the one that is behind.
+    fn has_room(&mut self) -> bool {
+        self.full = self.full.take().filter(|it| !it.wait_for_room(WAIT));
+        self.full.is_none()
     }
 
     /// Tells lanes how far everything was read: behind the last record there may be markers of transactions.
@@ -898,8 +946,7 @@ impl Router {
             };
             let next = self.next.get(&at).copied().unwrap_or(lane.position);
             if next < position && !self.again.contains(&at) {
-                let until = Some(position);
-                lane.inbox.read(Read { lane: lane.number, messages: Vec::new(), until });
+                lane.inbox.read(Read::until(lane.number, position));
                 self.next.insert(at, position);
             }
         }

@@ -9,6 +9,7 @@ use redrive_core::Timestamp;
 use redrive_core::lane::{EntityId, Identity, Marker};
 use serde_json::{Value, json};
 
+use super::message::RawHeader;
 use super::publish::{At, Outgoing, Publisher, Receipt, Unpublished};
 use super::state::StateTopic;
 use crate::engine::envelope::base64;
@@ -51,10 +52,10 @@ impl Note {
     }
 
     /// Takes what the dead letter's headers say of the failure.
-    pub(crate) fn read_headers(&mut self, headers: &[(Vec<u8>, Option<Vec<u8>>)]) {
+    pub(crate) fn read_headers(&mut self, headers: &[RawHeader<'_>]) {
         let text = |name: &str| {
-            let found = headers.iter().rev().find(|it| it.0 == name.as_bytes())?;
-            let value = String::from_utf8_lossy(found.1.as_deref()?);
+            let found = headers.iter().rfind(|it| it.0 == name.as_bytes())?;
+            let value = String::from_utf8_lossy(found.1?);
             Some(cut(&value, MAX_TEXT).to_owned())
         };
         self.reason = text("redrive-reason");
@@ -228,11 +229,10 @@ mod tests {
     fn notes_come_back_and_are_never_long() {
         let mut note = Note::new(Some(b"order-7"), Timestamp::from_millis(1_700_000_000_000));
         let long = "ü".repeat(100_000);
-        let header = |name: &str, value: &str| (name.into(), Some(value.as_bytes().to_vec()));
         note.read_headers(&[
-            header("redrive-reason", "not-retryable"),
-            header("redrive-error", "CardDeclined"),
-            header("redrive-error-message", &long),
+            (b"redrive-reason", Some(b"not-retryable")),
+            (b"redrive-error", Some(b"CardDeclined")),
+            (b"redrive-error-message", Some(long.as_bytes())),
         ]);
         let written = note.write(("orders", 3), marker(None).head);
         assert!(written.len() < 2000, "{}", written.len());

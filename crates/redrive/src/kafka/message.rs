@@ -4,6 +4,7 @@
 
 use std::ffi::{CStr, c_char, c_void};
 use std::fmt;
+use std::ops::Deref;
 use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::OnceLock;
@@ -21,9 +22,14 @@ pub(crate) type Alive = &'static AtomicUsize;
 /// A message that was read, in librdkafka's memory. It is given back when this is dropped.
 pub(crate) struct Message {
     raw: NonNull<sys::rd_kafka_message_t>,
+    alive: Alive,
+}
+
+/// A message whose headers can be looked at.
+pub(crate) struct WholeMessage {
+    message: Message,
     /// librdkafka takes the headers apart at the first look, which must not happen twice at a time.
     headers: OnceLock<Headers>,
-    alive: Alive,
 }
 
 /// The headers in librdkafka's memory, if there are any.
@@ -33,7 +39,7 @@ struct Headers(Option<NonNull<sys::rd_kafka_headers_t>>);
 pub(crate) type RawHeader<'a> = (&'a [u8], Option<&'a [u8]>);
 
 // SAFETY: a message belongs to whoever has it, on any thread; librdkafka's own counters are atomic. What is read through
-// a shared reference does not change, but for the headers, which are behind a lock until they are taken apart.
+// a shared reference does not change.
 unsafe impl Send for Message {}
 // SAFETY: see above.
 unsafe impl Sync for Message {}
@@ -41,6 +47,56 @@ unsafe impl Sync for Message {}
 unsafe impl Send for Headers {}
 // SAFETY: see above.
 unsafe impl Sync for Headers {}
+
+impl Headers {
+    /// In their order.
+    fn iter(&self) -> impl Iterator<Item = RawHeader<'_>> {
+        let headers = self.0;
+        (0..).map_while(move |index| {
+            let headers = headers?;
+            let (mut name, mut value, mut size): (*const c_char, *const c_void, usize) =
+                (ptr::null(), ptr::null(), 0);
+            // SAFETY: the headers belong to the message; librdkafka says where the parts are.
+            unsafe {
+                let error = sys::rd_kafka_header_get_all(
+                    headers.as_ptr(),
+                    index,
+                    &raw mut name,
+                    &raw mut value,
+                    &raw mut size,
+                );
+                (error == sys::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR)
+                    .then(|| (CStr::from_ptr(name).to_bytes(), bytes(value, size)))
+            }
+        })
+    }
+}
+
+impl WholeMessage {
+    pub(crate) fn new(message: Message) -> Self {
+        Self { message, headers: OnceLock::new() }
+    }
+
+    /// The headers in their order.
+    pub(crate) fn headers(&self) -> impl Iterator<Item = RawHeader<'_>> {
+        let headers = self.headers.get_or_init(|| {
+            let (message, mut headers) = (self.message.raw.as_ptr(), ptr::null_mut());
+            // SAFETY: the message is ours; nobody else is in here, because of the lock.
+            let error = unsafe { sys::rd_kafka_message_headers(message, &raw mut headers) };
+            let is_fine = error == sys::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR;
+            Headers(NonNull::new(headers).filter(|_| is_fine))
+        });
+        headers.iter()
+    }
+}
+
+impl Deref for WholeMessage {
+    type Target = Message;
+
+    fn deref(&self) -> &Message {
+        &self.message
+    }
+}
 
 impl Message {
     /// Takes a message over from librdkafka. It counts as alive already.
@@ -50,7 +106,7 @@ impl Message {
     /// The pointer comes from one of librdkafka's consume calls and is not used elsewhere, and the consumer it came from
     /// is not destroyed while `alive` is not zero.
     pub(super) unsafe fn from_raw(raw: NonNull<sys::rd_kafka_message_t>, alive: Alive) -> Self {
-        Self { raw, headers: OnceLock::new(), alive }
+        Self { raw, alive }
     }
 
     fn raw(&self) -> &sys::rd_kafka_message_t {
@@ -114,35 +170,6 @@ impl Message {
     pub(crate) fn value(&self) -> Option<&[u8]> {
         // SAFETY: as for the key. Of an error it is the error's text, which nobody takes for a value.
         unsafe { bytes(self.raw().payload, self.raw().len) }
-    }
-
-    /// The headers in their order.
-    pub(crate) fn headers(&self) -> impl Iterator<Item = RawHeader<'_>> {
-        let headers = self.headers.get_or_init(|| {
-            let mut headers = ptr::null_mut();
-            // SAFETY: the message is ours; nobody else is in here, because of the lock.
-            let error =
-                unsafe { sys::rd_kafka_message_headers(self.raw.as_ptr(), &raw mut headers) };
-            let is_fine = error == sys::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR;
-            Headers(NonNull::new(headers).filter(|_| is_fine))
-        });
-        (0..).map_while(move |index| {
-            let headers = headers.0?;
-            let (mut name, mut value, mut size): (*const c_char, *const c_void, usize) =
-                (ptr::null(), ptr::null(), 0);
-            // SAFETY: the headers belong to the message; librdkafka says where the parts are.
-            unsafe {
-                let error = sys::rd_kafka_header_get_all(
-                    headers.as_ptr(),
-                    index,
-                    &raw mut name,
-                    &raw mut value,
-                    &raw mut size,
-                );
-                (error == sys::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR)
-                    .then(|| (CStr::from_ptr(name).to_bytes(), bytes(value, size)))
-            }
-        })
     }
 }
 

@@ -9,6 +9,7 @@ pub(crate) mod commit;
 pub(crate) mod ends;
 pub(crate) mod follow;
 pub(crate) mod group;
+pub(crate) mod lifeline;
 pub(crate) mod markers;
 pub(crate) mod message;
 pub(crate) mod mock;

@@ -165,8 +165,8 @@ pub(crate) fn watermarks<C: ConsumerContext>(
     })
 }
 
-/// Those of one partition. A leader that moves, or has just been told that it leads, is asked again.
-fn marks<C: ConsumerContext>(
+/// The same of one partition. A leader that moves, or has just been told that it leads, is asked again.
+pub(crate) fn marks<C: ConsumerContext>(
     consumer: &BaseConsumer<C>,
     at: (&str, i32),
     limit: Duration,

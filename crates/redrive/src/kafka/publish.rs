@@ -10,6 +10,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rdkafka::ClientConfig;
 use rdkafka::bindings as sys;
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
@@ -17,9 +18,12 @@ use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::message::DeliveryResult;
 use rdkafka::producer::{Producer, ProducerContext, ThreadedProducer};
 use rdkafka::types::RDKafkaErrorCode;
+use redrive_core::Timestamp;
 use redrive_core::lane::Routed;
 
 use super::client::{Properties, Told};
+use super::lifeline::{self, Lifeline, Tethered};
+use crate::pack::{Pack, USUAL_HEADERS};
 use crate::record::Record;
 
 /// The partitioner decides.
@@ -33,8 +37,10 @@ pub(crate) struct Outgoing {
     pub(crate) partition: Option<i32>,
     /// Which of its flow's retry topics that is, if it is one.
     pub(crate) tier: Option<usize>,
+    /// Before this time nobody needs it there.
+    pub(crate) needed_at: Timestamp,
     /// In their order.
-    pub(crate) headers: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    pub(crate) headers: Pack,
     /// What takes the place of key and value, where something does.
     pub(crate) body: Option<Body>,
 }
@@ -91,6 +97,12 @@ impl ClientContext for Context {
     }
 }
 
+impl Tethered for Context {
+    fn lifeline(&self) -> &Lifeline {
+        self.0.lifeline()
+    }
+}
+
 impl ProducerContext for Context {
     type DeliveryOpaque = Box<Pending>;
 
@@ -99,6 +111,9 @@ impl ProducerContext for Context {
             |error: &KafkaError| error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Fail);
         let refused = |(error, _): &(KafkaError, _)| Unpublished::Refused(code(error));
         let result = result.as_ref().map(rdkafka::Message::offset).map_err(refused);
+        if matches!(result, Err(Unpublished::Refused(RDKafkaErrorCode::MessageTimedOut))) {
+            self.lifeline().pull();
+        }
         pending.receipt.published(pending.ticket, result);
     }
 }
@@ -110,8 +125,7 @@ pub(crate) struct Publisher {
 
 impl Publisher {
     pub(crate) fn new(properties: &Properties, told: Told) -> KafkaResult<Self> {
-        let producer = properties.producer().create_with_context(Context(told))?;
-        Ok(Self { producer })
+        Self::made(&properties.producer(), told)
     }
 
     /// One whose records are part of transactions. Whatever another one of the same name has begun comes to its end first.
@@ -121,9 +135,14 @@ impl Publisher {
         name: &str,
         limit: Duration,
     ) -> KafkaResult<Self> {
-        let config = properties.transactional_producer(name);
+        let made = Self::made(&properties.transactional_producer(name), told)?;
+        made.producer.init_transactions(limit)?;
+        Ok(made)
+    }
+
+    fn made(config: &ClientConfig, told: Told) -> KafkaResult<Self> {
         let producer: ThreadedProducer<Context> = config.create_with_context(Context(told))?;
-        producer.init_transactions(limit)?;
+        lifeline::tie(producer.client(), config);
         Ok(Self { producer })
     }
 
@@ -207,13 +226,12 @@ impl Publisher {
 struct Headers(*mut sys::rd_kafka_headers_t);
 
 impl Headers {
-    fn new(headers: &[(Vec<u8>, Option<Vec<u8>>)]) -> Self {
+    fn new(headers: &Pack) -> Self {
         // SAFETY: names and values are copied; a null value is a null pointer.
         unsafe {
-            let raw = sys::rd_kafka_headers_new(headers.len());
-            for (name, value) in headers {
+            let raw = sys::rd_kafka_headers_new(USUAL_HEADERS);
+            for (name, value) in headers.iter() {
                 let length = |it: &[u8]| isize::try_from(it.len()).unwrap_or(isize::MAX);
-                let value = value.as_deref();
                 sys::rd_kafka_header_add(
                     raw,
                     name.as_ptr().cast(),

@@ -12,7 +12,8 @@ use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::KafkaResult;
 use rdkafka::types::RDKafkaErrorCode;
 
-use super::client::{Properties, Told};
+use super::client::{self, Properties, Told};
+use super::lifeline::Tethered;
 use super::message::Message;
 use super::offsets;
 use super::queue::Queue;
@@ -44,7 +45,7 @@ impl Rereader {
         told: Told,
     ) -> KafkaResult<(Self, std::io::Result<thread::JoinHandle<()>>)> {
         let config = properties.reader(group);
-        let consumer: BaseConsumer<Told> = config.create_with_context(told)?;
+        let consumer = client::connected(&config, told)?;
         let (sender, requests) = channel();
         let thread = thread::Builder::new().name("redrive-reread".to_owned());
         Ok((Self(sender), thread.spawn(move || run(consumer, &requests))))
@@ -69,6 +70,9 @@ fn run(consumer: BaseConsumer<Told>, requests: &Receiver<Request>) {
         let mut is_fine = true;
         for group in groups(&request.ranges) {
             is_fine = is_fine && read(&consumer, &queue, &request, group).is_ok();
+        }
+        if !is_fine {
+            consumer.context().lifeline().pull();
         }
         let Request { lane, ticket, inbox, .. } = request;
         inbox.send(Letter::Reread { lane, ticket, messages: Vec::new(), end: Some(is_fine) });

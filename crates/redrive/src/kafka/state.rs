@@ -13,6 +13,7 @@ use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::message::Message as _;
 use rdkafka::types::RDKafkaErrorCode;
+use redrive_core::Timestamp;
 use redrive_core::lane::Marker;
 use redrive_core::offsets::{Block, BlockId};
 
@@ -21,6 +22,7 @@ use super::markers::{self, Note};
 use super::offsets;
 use super::publish::{At, Body, Outgoing, Publisher, Receipt, Unpublished};
 use crate::engine::inbox::{Inbox, Letter};
+use crate::pack::Pack;
 
 /// The blocks of one partition.
 pub(crate) type Blocks = BTreeMap<BlockId, Vec<u8>>;
@@ -107,15 +109,25 @@ impl StateTopic {
     fn scan(
         &self,
         markers_end: i64,
+        show: impl FnMut(&str, Option<&[u8]>, i64),
+    ) -> KafkaResult<()> {
+        let mut held = self.consumer.lock();
+        let consumer = match held.take() {
+            Some(consumer) => consumer,
+            None => self.properties.reader(&self.group).create_with_context(self.told.clone())?,
+        };
+        self.scan_with(&consumer, markers_end, show)?;
+        // One that failed may never find its brokers again (`lifeline.rs`).
+        *held = Some(consumer);
+        Ok(())
+    }
+
+    fn scan_with(
+        &self,
+        consumer: &BaseConsumer<Told>,
+        markers_end: i64,
         mut show: impl FnMut(&str, Option<&[u8]>, i64),
     ) -> KafkaResult<()> {
-        let mut consumer = self.consumer.lock();
-        let consumer = match &mut *consumer {
-            Some(consumer) => consumer,
-            none => none.insert(
-                self.properties.reader(&self.group).create_with_context(self.told.clone())?,
-            ),
-        };
         let until = Instant::now() + LIMIT;
         let late = || KafkaError::MessageConsumption(RDKafkaErrorCode::OperationTimedOut);
         let mut open = self.bounds(consumer)?;
@@ -197,7 +209,8 @@ impl StateTopic {
             topic: Arc::clone(&self.topic),
             partition,
             tier: None,
-            headers: Vec::new(),
+            needed_at: Timestamp::default(),
+            headers: Pack::default(),
             body: Some(Body { key, value }),
         })
     }

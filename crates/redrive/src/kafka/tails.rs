@@ -9,7 +9,8 @@ use parking_lot::Mutex;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::KafkaResult;
 
-use super::client::{Properties, Told};
+use super::client::{self, Properties, Told};
+use super::lifeline::Tethered;
 use super::offsets;
 
 /// How long the brokers may take for an answer, and how long it is until they are asked again.
@@ -37,7 +38,7 @@ impl Tails {
     ) -> KafkaResult<(Arc<Self>, std::io::Result<thread::JoinHandle<()>>)> {
         let mut config = properties.reader(group);
         config.set("isolation.level", "read_uncommitted");
-        let consumer: BaseConsumer<Told> = config.create_with_context(told)?;
+        let consumer = client::connected(&config, told)?;
         let (asks, asked) = channel();
         let tails = Arc::new(Self { consumer: Arc::new(consumer), asks: Mutex::new(asks) });
         let thread = thread::Builder::new().name("redrive-tails".to_owned());
@@ -52,7 +53,11 @@ impl Tails {
         partitions: &[(&str, i32)],
         limit: Duration,
     ) -> Vec<KafkaResult<(i64, i64)>> {
-        offsets::watermarks(&self.consumer, partitions, limit)
+        let bounds = offsets::watermarks(&self.consumer, partitions, limit);
+        if bounds.iter().any(Result::is_err) {
+            self.consumer.context().lifeline().pull();
+        }
+        bounds
     }
 
     /// Tells the offset behind the last record of a partition, as it is after this call. Brokers that do not answer are asked
@@ -74,7 +79,10 @@ fn answer(consumer: &BaseConsumer<Told>, asked: &Receiver<Ask>, wanted: &Weak<Ta
             match consumer.fetch_watermarks(&topic, partition, ANSWER) {
                 Ok((_, end)) => break end,
                 Err(_) if wanted.strong_count() == 0 => return,
-                Err(_) => thread::sleep(AGAIN),
+                Err(_) => {
+                    consumer.context().lifeline().pull();
+                    thread::sleep(AGAIN);
+                }
             }
         };
         tell(end);

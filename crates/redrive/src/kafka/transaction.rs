@@ -28,7 +28,7 @@ use crate::record::Record;
 
 /// How long a transaction is open, and how many hops it has at the most.
 const EVERY: Duration = Duration::from_millis(100);
-const MOST: usize = 2000;
+const MOST: usize = 6000;
 /// How long the brokers may take for an answer, and the lanes for theirs.
 const ANSWER: Duration = Duration::from_secs(10);
 /// The first and the longest wait after an abort.
@@ -318,7 +318,7 @@ impl Transactor {
     /// they are released.
     fn own(&self, lanes: &mut BTreeMap<u64, Vec<i64>>) -> Option<BTreeMap<u64, Owned>> {
         let mut state = self.commits.lock();
-        state.is_committing = true;
+        state.begin();
         state.refused = None;
         let others = lanes.keys().filter_map(|it| state.owned.get(it)).map(|it| &it.parts);
         let others: Vec<_> = others.flat_map(|it| it.iter().copied()).collect();

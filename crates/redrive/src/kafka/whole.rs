@@ -10,12 +10,13 @@ use std::sync::atomic::Ordering;
 use rdkafka::consumer::BaseConsumer;
 use rdkafka::error::KafkaResult;
 use redrive_core::lane::{
-    Assigned, OnDeadLetter, OrderedConfig, OrderedLane, Part, Ranked, Routed,
+    Assigned, OnDeadLetter, OrderedConfig, OrderedLane, Part, Payload, Routed,
 };
 use redrive_core::offsets::MapError;
 
 use super::follow::{Followed, Follower};
 use super::group::{ANSWER, HeldLane, LANES, Member, Partition, Subscribed, text_of};
+use super::lifeline::Tethered;
 use super::offsets::Committed;
 use super::state::{self, Said};
 use super::tails::Tails;
@@ -23,7 +24,6 @@ use super::{markers, offsets};
 use crate::clock;
 use crate::engine::inbox::{LaneKey, Letter};
 use crate::event::Event;
-use crate::record::Record;
 
 /// What a topic has to do with lanes of several partitions.
 #[derive(Clone, Debug)]
@@ -200,7 +200,7 @@ impl Member {
         let names: Vec<_> = parts.iter().map(|it| (&*it.0, it.1)).collect();
         let made = open(config, &names, &assigned, state_end, said);
         let machine = match made {
-            Ok(machine) => Box::new(machine.keeping_by(to_keep).before_end(prefetch)),
+            Ok(machine) => Box::new(machine),
             Err(error) => {
                 _ = self.pulse.fatal.set(format!("{}/{}: {error}", home.0, home.1));
                 return Vec::new();
@@ -261,7 +261,7 @@ impl Member {
 
     /// From now on nothing is done for these lanes.
     pub(super) fn forget(&self, lanes: &[u64]) {
-        self.commits.forget(lanes);
+        self.commits.forget(lanes, || self.lifeline().pull());
         if let Some(ordered) = &self.plan.ordered {
             ordered.follower.forget(lanes);
         }
@@ -269,7 +269,7 @@ impl Member {
 }
 
 /// A lane for partitions that belong together, the source's first, by what Kafka says of them.
-pub(crate) fn open<P: Clone, H: Clone + Routed>(
+pub(crate) fn open<P: Payload, H: Clone + Routed>(
     config: OrderedConfig,
     parts: &[(&str, i32)],
     assigned: &[Assigned<'_>],
@@ -288,12 +288,4 @@ pub(crate) fn open<P: Clone, H: Clone + Routed>(
         |part| blocks(part).into_iter().flat_map(|it| it.keys().copied()).collect(),
         |part, id| blocks(part).and_then(|it| it.get(&id).cloned()),
     )
-}
-
-fn prefetch(ranked: &Ranked<Record>) {
-    ranked.payload.prefetch();
-}
-
-fn to_keep(ranked: Ranked<Record>) -> Ranked<Record> {
-    Ranked { rank: ranked.rank, payload: ranked.payload.into_kept() }
 }

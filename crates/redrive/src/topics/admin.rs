@@ -15,6 +15,7 @@ use super::plan::{Facts, Seen, Setting, Target, compared};
 use super::{Cluster, Made, MadeHow};
 use crate::embedded;
 use crate::kafka::client::{Properties, Told};
+use crate::kafka::lifeline::{self, Tethered};
 
 /// How long brokers may take to answer.
 const ANSWER: Duration = Duration::from_secs(15);
@@ -29,7 +30,10 @@ pub(crate) struct Admin(Arc<AdminClient<Told>>);
 
 impl Admin {
     pub(crate) fn new(properties: &Properties, told: Told) -> Result<Self, KafkaError> {
-        properties.admin().create_with_context(told).map(|it| Self(Arc::new(it)))
+        let config = properties.admin();
+        let client: AdminClient<Told> = config.create_with_context(told)?;
+        lifeline::tie(client.inner(), &config);
+        Ok(Self(Arc::new(client)))
     }
 
     /// What blocks goes where it holds up nobody.
@@ -38,8 +42,14 @@ impl Admin {
         ask: impl FnOnce(&AdminClient<Told>) -> Result<T, KafkaError> + Send + 'static,
     ) -> Result<T, KafkaError> {
         let client = Arc::clone(&self.0);
-        let asked = tokio::task::spawn_blocking(move || ask(&client)).await;
-        asked.unwrap_or(Err(KafkaError::Canceled))
+        let asked = tokio::task::spawn_blocking(move || {
+            let answer = ask(&client);
+            if answer.is_err() {
+                client.inner().context().lifeline().pull();
+            }
+            answer
+        });
+        asked.await.unwrap_or(Err(KafkaError::Canceled))
     }
 
     /// The settings of topics, where they may be looked at.

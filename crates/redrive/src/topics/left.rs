@@ -34,7 +34,7 @@ pub(crate) fn left_behind(
                 continue;
             };
             // A topic that is gone has nothing left.
-            let marks = consumer.fetch_watermarks(&topic, partition, ANSWER);
+            let marks = offsets::marks(&consumer, (&topic, partition), ANSWER);
             let records = marks.map_or(0, |(start, end)| end - offset.max(start));
             if records > 0 {
                 *left.entry(topic).or_default() += records;

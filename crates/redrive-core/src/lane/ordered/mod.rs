@@ -35,7 +35,7 @@ use super::epochs::Epochs;
 use super::folds::Folds;
 use super::{
     Action, Assigned, Fate, Item, LOOK_EVERY, Lane, LaneConfig, LaneKind, Next, Order,
-    PUBLISH_AGAIN, Phase, Run, Slots,
+    PUBLISH_AGAIN, Payload, Phase, Run, Slots,
 };
 use crate::mutation::{self, Mutation};
 use crate::offsets::{BlockId, MapError};
@@ -200,7 +200,7 @@ enum Stage {
     Closed,
 }
 
-impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
+impl<P: Payload, H: Clone + Routed> OrderedLane<P, H> {
     /// A lane that was just assigned: the source's partition first, then the tiers'. The source is not to be read yet.
     /// [`OrderedLane::tick`] comes first, since there may be nothing to read.
     ///
@@ -273,23 +273,14 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
         Ok(lane)
     }
 
-    /// Sets what makes a payload fit for being kept while its record waits or stands aside.
-    #[must_use]
-    pub fn keeping_by(mut self, to_keep: fn(Ranked<P>) -> Ranked<P>) -> Self {
-        self.lanes = self.lanes.into_iter().map(|it| it.keeping_by(to_keep)).collect();
-        self
-    }
-
-    /// Sets what is done with a payload when its record is about to be settled together with others.
-    #[must_use]
-    pub fn before_end(mut self, before_end: fn(&Ranked<P>)) -> Self {
-        self.lanes = self.lanes.into_iter().map(|it| it.before_end(before_end)).collect();
-        self
-    }
-
     /// The broker takes less metadata than was thought.
     pub fn shorten_metadata(&mut self) {
         self.lanes.iter_mut().for_each(Lane::shorten_metadata);
+    }
+
+    /// Sets how many bytes of payloads are kept for a part's waiting records from now on, as [`Lane::set_byte_budget`] does.
+    pub fn set_byte_budget(&mut self, part: Part, bytes: usize, now: Timestamp, slots: &mut Slots) {
+        self.feed(part, now, slots, |lane, slots| lane.set_byte_budget(bytes, now, slots));
     }
 
     /// How many records could run and have no slot.
@@ -452,11 +443,21 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
     pub fn succeeded_all(
         &mut self,
         part: Part,
-        offsets: impl IntoIterator<Item = i64, IntoIter: Clone>,
+        offsets: impl IntoIterator<Item = i64>,
         now: Timestamp,
         slots: &mut Slots,
     ) {
         self.feed(part, now, slots, |lane, slots| lane.succeeded_all(offsets, now, slots));
+    }
+
+    /// The payload of a run that did not succeed comes back, before anything is told of that run.
+    pub fn given_back(&mut self, part: Part, offset: i64, payload: P) {
+        if let Some(lane) = self.lane(part)
+            && let Some((Ranked { rank, .. }, _)) = lane.active(offset)
+        {
+            let rank = *rank;
+            lane.given_back(offset, Ranked { rank, payload });
+        }
     }
 
     /// A run has failed. Returns whether a verdict is wanted, which [`OrderedLane::judged`] takes before the lane is told anything else.
@@ -617,8 +618,8 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
 
     /// A marker could not be written. It is tried again for as long as it takes.
     pub fn mark_failed(&mut self, marker: Marker, now: Timestamp) {
-        if let Some((_, Action::Publish { payload, .. })) = self.marking.get(&marker) {
-            let payload = payload.payload.clone();
+        if let Some((_, Action::Publish { payload, .. })) = self.marking.get_mut(&marker) {
+            let payload = payload.payload.share();
             self.try_again(OrderedAction::Mark { marker, payload }, now);
         }
     }

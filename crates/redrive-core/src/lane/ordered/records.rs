@@ -3,13 +3,13 @@
 use super::super::entities::{Copy, Left, Part, Pending, Sent, State};
 use super::super::entity::{EntityId, Identity};
 use super::super::parking::Ended;
-use super::super::{Action, Fate, Hop, Item, Lane, Marker, Phase, Ranked, Slots};
+use super::super::{Action, Fate, Hop, Item, Lane, Marker, Payload, Phase, Ranked, Slots};
 use super::{Hopping, OnDeadLetter, OrderedAction, OrderedLane, Routed, Stage, place};
 use crate::mutation::{self, Mutation};
 use crate::time::Timestamp;
 use crate::verdict::Reason;
 
-impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
+impl<P: Payload, H: Clone + Routed> OrderedLane<P, H> {
     /// Finds a place for a record that was read.
     pub(super) fn take_in(
         &mut self,
@@ -86,7 +86,8 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
             }
             return self.landed(entity, identity);
         }
-        if let Some(known) = self.entities.pending(entity, identity).copied() {
+        let whole = self.entities.get(entity);
+        if let Some(known) = whole.and_then(|it| it.get(identity)).copied() {
             self.superseded += 1;
             let is_newer = hop > known.copy.hop && !mutation::is(Mutation::IgnoreHops);
             let is_idle = is_newer
@@ -113,33 +114,32 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
             self.touch(entity);
             return;
         }
-        let known = self.entities.get(entity);
         let folded = [self.folds.may_have(entity), self.folds.may_have_again(entity)];
-        let is_beyond = match known {
-            Some(known) => known.horizon.is_some_and(|it| identity >= it),
+        let is_beyond = match whole {
+            Some(whole) => whole.horizon.is_some_and(|it| identity >= it),
             None => folded[0],
         };
         if is_beyond && part > 0 && !self.folds.is_scanning() {
-            if known.is_none() && copy.wake <= now {
+            let is_first = whole.is_none();
+            if is_first && copy.wake <= now {
                 self.folds.seek();
             }
             // It may be the first of its entity after all.
-            let wake = if known.is_none() && copy.wake > now { copy.wake } else { copy.until };
+            let wake = if is_first && copy.wake > now { copy.wake } else { copy.until };
             self.lanes[part].park(item);
             return self.fold_copy(entity, &copy, wake, true);
         }
         // Nearly every record is the only one of its entity, and runs.
         let is_free = part == 0
             && self.stage == Stage::Open
-            && known.is_none()
+            && whole.is_none()
             && !folded[0]
             && !is_scanned
             && self.closed.head(entity).is_none();
         let pending = Pending { copy, state: State::Parked, is_hopping: false };
         if is_free {
             let pending = Pending { state: State::Turn, ..pending };
-            self.entities.insert(entity, identity, pending, folded);
-            self.entities.give_turn(entity, identity, now);
+            self.entities.insert(entity, identity, pending, folded).give_turn(identity, now);
             return self.lanes[part].admit(item, now, slots);
         }
         self.lanes[part].park(item);
@@ -318,8 +318,8 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
     }
 
     /// Passes on what a part asks for.
-    pub(super) fn route(&mut self, part: Part, action: Action<Ranked<P>, H>) {
-        match &action {
+    pub(super) fn route(&mut self, part: Part, mut action: Action<Ranked<P>, H>) {
+        match &mut action {
             Action::Publish { payload: Ranked { rank: Some(rank), payload }, hop, .. } => {
                 let (entity, identity) = (rank.entity, rank.identity);
                 if let Some(to) = self.target(part, hop) {
@@ -329,7 +329,7 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
                     self.touch(entity);
                 } else if self.closes(entity, identity, hop) {
                     let marker = Marker { entity, head: identity, epoch: self.epoch() };
-                    let payload = payload.clone();
+                    let payload = payload.share();
                     self.actions.push_back(OrderedAction::Mark { marker, payload });
                     if mutation::is(Mutation::MarkLate) {
                         self.closed.close(marker, i64::MIN);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::super::entities::{Copy, Pending, State};
 use super::super::entity::{EntityId, Identity};
-use super::super::{Phase, Slots};
+use super::super::{Payload, Phase, Slots};
 use super::{OrderedLane, Routed};
 use crate::time::Timestamp;
 
@@ -15,7 +15,7 @@ const KEPT_OF_AN_ENTITY: usize = 1;
 /// A head that has its turn for longer than this takes long.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
+impl<P: Payload, H: Clone + Routed> OrderedLane<P, H> {
     /// Folds a copy away that is needed by then.
     pub(super) fn fold_copy(
         &mut self,

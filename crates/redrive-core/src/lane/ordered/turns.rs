@@ -1,13 +1,13 @@
 //! Whose turn it is, of the records of an entity.
 
-use super::super::Slots;
 use super::super::entities::{Entity, Pending, Sent, State};
 use super::super::entity::{EntityId, Identity};
+use super::super::{Payload, Slots};
 use super::{OrderedLane, Routed, fate_of};
 use crate::mutation::{self, Mutation};
 use crate::time::Timestamp;
 
-impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
+impl<P: Payload, H: Clone + Routed> OrderedLane<P, H> {
     pub(super) fn schedule(&mut self, id: EntityId, now: Timestamp, slots: &mut Slots) {
         self.call_back(id);
         let Some(entity) = self.entities.get(id) else {
@@ -76,7 +76,9 @@ impl<P: Clone, H: Clone + Routed> OrderedLane<P, H> {
                 }
             }
             self.entities.change(id, first, |it| it.state = State::Turn);
-            self.entities.give_turn(id, first, now);
+            if let Some(entity) = self.entities.get_mut(id) {
+                entity.give_turn(first, now);
+            }
             let copy = pending.copy;
             self.lanes[copy.part].unpark(copy.key(), copy.fate, now, slots);
             self.is_stirred = true;
