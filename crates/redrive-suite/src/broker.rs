@@ -14,7 +14,6 @@ use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::KafkaError;
 use rdkafka::message::Message;
 use rdkafka::producer::{BaseRecord, DefaultProducerContext, Producer, ThreadedProducer};
-use rdkafka::types::RDKafkaErrorCode;
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 
 use redrive::embedded::Broker as Embedded;
@@ -424,27 +423,17 @@ impl Broker {
     }
 }
 
-/// The first offset of a partition and the one behind its last. A new partition is in the metadata a moment before its leader
-/// knows of it.
+/// The first offset of a partition and the one behind its last. It may take a moment until there is somebody to ask: a new partition
+/// is in the metadata before its leader knows of it, and a broker that stood still leads nothing until it is taken in again.
 fn marks(consumer: &BaseConsumer, topic: &str, partition: i32) -> Result<(i64, i64)> {
-    use RDKafkaErrorCode as Code;
     let until = Instant::now() + ANSWER;
     loop {
-        let error = match consumer.fetch_watermarks(topic, partition, ANSWER) {
+        match consumer.fetch_watermarks(topic, partition, ANSWER) {
             Ok(marks) => return Ok(marks),
-            Err(error) => error,
-        };
-        let is_early = matches!(
-            error.rdkafka_error_code(),
-            Some(
-                Code::NotLeaderForPartition
-                    | Code::LeaderNotAvailable
-                    | Code::UnknownTopicOrPartition
-            )
-        );
-        if !is_early || Instant::now() > until {
-            return Err(error).with_context(|| format!("{topic}/{partition}"));
+            Err(error) if Instant::now() > until => {
+                return Err(error).with_context(|| format!("{topic}/{partition}"));
+            }
+            Err(_) => std::thread::sleep(Duration::from_millis(20)),
         }
-        std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -7,7 +7,7 @@
 //! They are tried on Apache Kafka (`tests/guarantees.rs`) and, as far as it goes, on the embedded broker (`tests/embedded`).
 //!
 //! Single behaviours are tried in `tests/behaviour`, by consumers in the test's own process ([`trial`]), some of them on a
-//! broker of their own ([`own`]).
+//! broker of their own ([`own`]), or on one that they can lose sight of ([`wire`]).
 
 pub mod broker;
 pub mod foreign;
@@ -20,4 +20,5 @@ mod raw;
 pub mod rng;
 pub mod scenario;
 pub mod trial;
+pub mod wire;
 pub mod work;

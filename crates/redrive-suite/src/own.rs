@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use parking_lot::Mutex;
@@ -79,6 +80,35 @@ impl OwnBroker {
     /// It outlives that.
     pub fn kill(&self) -> Result<()> {
         script("kill", &[self.get("KAFKA_DIR")?]).map(drop)
+    }
+
+    /// It does nothing for a while, as on a machine that stands still.
+    ///
+    /// # Errors
+    ///
+    /// It is not there.
+    pub fn stall(&self, time: Duration) -> Result<()> {
+        self.signal("-STOP")?;
+        std::thread::sleep(time);
+        self.signal("-CONT")
+    }
+
+    fn signal(&self, signal: &str) -> Result<()> {
+        let kill = Command::new("kill").args([signal, self.get("KAFKA_PID")?]).status()?;
+        if !kill.success() {
+            bail!("kill {signal}: {kill}");
+        }
+        Ok(())
+    }
+
+    /// How often its log has this.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read.
+    pub fn logged(&self, text: &str) -> Result<usize> {
+        let log = std::fs::read_to_string(Path::new(self.get("KAFKA_DIR")?).join("broker.log"))?;
+        Ok(log.matches(text).count())
     }
 
     /// And back.

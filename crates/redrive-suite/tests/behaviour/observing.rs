@@ -417,7 +417,9 @@ async fn a_flow_that_fails_does_not_flood_the_log_and_every_line_is_counted() ->
     );
     let first = written[0];
     assert_eq!((&first["level"], &first["flow"]), (&"ERROR".into(), &trial.topic.as_str().into()));
-    assert_eq!((&first["offset"], &first["reason"]), (&0.into(), &"not-retryable".into()));
+    // Runs are side by side, so any of them may be the first to be dead-lettered.
+    assert!(first["offset"].as_u64().is_some_and(|it| it < FAILING), "{first}");
+    assert_eq!(first["reason"], "not-retryable");
     assert_eq!((&first["to"], &first["total"]), (&trial.dead_letters().into(), &0.into()));
     assert_eq!(first["error"], "status 404: no such order");
     assert_eq!(

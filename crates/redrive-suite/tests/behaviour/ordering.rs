@@ -748,8 +748,8 @@ async fn a_head_is_held_while_nobody_takes_that_its_entity_is_closed() -> Result
 async fn those_behind_a_record_that_is_gone_from_its_retry_topic_go_on() -> Result<()> {
     let trial = Trial::new("order-lost", 1).await?;
     let story = Story::default();
-    // Nothing is kept, so that it has to be read again.
-    let flow = single_after(&trial, 6_000).with_payload_budget(1);
+    // Nothing is kept, so that it has to be read again, two seconds before its time: until then it must be gone, on a slow machine, too.
+    let flow = single_after(&trial, 15_000).with_payload_budget(1);
     let member = start(&trial, flow, &story).await?;
     trial.broker.send(&trial.topic, &[event("a", 1, "1"), fine("a", 2), fine("a", 3)])?;
     trial.records(&trial.retry(), 3).await?;

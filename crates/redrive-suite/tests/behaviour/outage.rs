@@ -1,4 +1,4 @@
-//! Brokers that die.
+//! Brokers that die, or stand still.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -65,6 +65,60 @@ async fn nothing_is_lost_when_the_broker_is_killed_and_comes_back() -> Result<()
     }
     member.until("all is well", redrive::State::is_ready).await?;
     member.stop().await?;
+    drop(own);
+    Ok(())
+}
+
+/// A broker that stood still is fenced, and the cluster then has none: what librdkafka makes of that is mended by `kafka/lifeline.rs`.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_had_no_brokers_for_a_while_is_found_again() -> Result<()> {
+    let options = ["--set", "broker.session.timeout.ms=2000"];
+    let own = tokio::task::spawn_blocking(move || OwnBroker::start(&options)).await??;
+    let trial = Trial::on(own.broker()?, "fenced-broker", 3).await?;
+    let delay = Duration::from_millis(200);
+    let flow =
+        trial.flow().with_strategy(Strategy::Single(Tier::endless(trial.retry()))).with_default(
+            Policy::default()
+                .with_delayed(Delayed::attempts(3).with_backoff(Backoff::Fixed(delay))),
+        );
+    let runs = Runs::default();
+    let members = 3;
+    let mut all = Vec::new();
+    for _ in 0..members {
+        let noted = runs.clone();
+        // librdkafka's own way back works sometimes; here it has none.
+        let config =
+            trial.plain_config(flow.clone()).with_kafka("metadata.recovery.strategy", "none");
+        let handler = move |record: Record, context: Context| {
+            let run = noted.note(&record, &context);
+            async move { if run.attempt == 0 { Err(Failure::of_status(503)) } else { Ok(()) } }
+        };
+        all.push(trial.start_with(config, handler).await?);
+    }
+    let done = || -> BTreeSet<String> {
+        let runs = runs.all().into_iter().filter(|it| it.attempt > 0);
+        runs.map(|it| it.value).collect()
+    };
+    let (mut own, mut sent) = (own, 0);
+    for round in 0.. {
+        let values: Vec<_> =
+            (sent..sent + 50).map(|it| (format!("k{it}"), it.to_string())).collect();
+        trial.broker.produce(&trial.topic, 3, &values)?;
+        sent += values.len();
+        own = tokio::task::spawn_blocking(move || own.stall(Duration::from_secs(4)).map(|()| own))
+            .await??;
+        until("all are done", || done().len() == sent).await?;
+        // Not every time: it may be the first to say that it is there.
+        if own.logged("Fencing broker")? >= 3 {
+            break;
+        }
+        assert!(round < 20, "the broker was hardly ever fenced");
+    }
+    trial.settled(&[&trial.topic, &trial.retry()]).await?;
+    for member in all {
+        member.until("all is well", redrive::State::is_ready).await?;
+        member.stop().await?;
+    }
     drop(own);
     Ok(())
 }

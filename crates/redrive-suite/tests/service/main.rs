@@ -179,7 +179,8 @@ async fn nothing_is_lost_when_redrive_is_killed() -> Result<()> {
     const RECORDS: usize = 400;
     let trial = Trial::new("killed", 3).await?;
     let stand = Stand::new(&trial)?;
-    let config = stand.config("/orders")?;
+    // A fast machine does half of them in a second.
+    let config = format!("{}\ncommit_interval: 50ms\n", stand.config("/orders")?);
     let ends = mixed(&stand, RECORDS)?;
     for part in 1..=2 {
         let redrive = stand.run(&config)?;
