@@ -9,9 +9,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
 
-use crate::measure::Sample;
+use crate::measure::{Sample, memory};
+use crate::task::Task;
 use crate::topics::{self, Filling};
 use crate::turn::{Engine, Turn};
+
+/// How many records run at the same time where each takes a thread: with four times as many, Parallel Consumer was hardly faster, and once
+/// did not come to its end within a minute.
+const MOST_THREADS: u32 = 1024;
 
 /// How much is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,10 +73,16 @@ impl Bench {
         }
     }
 
-    /// A name for the next turn.
-    pub(crate) fn turn_name(&mut self) -> String {
+    /// The next turn, at all records of a topic with this in it.
+    pub(crate) fn next_turn(&mut self, filling: Filling, task: Task) -> Result<Turn> {
+        let topic = self.topic(filling)?;
+        Ok(self.next_turn_on(&topic, filling.records, task))
+    }
+
+    /// The next turn, at so many records of a topic.
+    pub(crate) fn next_turn_on(&mut self, topic: &str, records: u64, task: Task) -> Turn {
         self.turns += 1;
-        format!("t{}", self.turns)
+        Turn::new(topic, &format!("t{}", self.turns), records, task)
     }
 
     /// A file for a ledger, which is not there yet.
@@ -85,6 +96,7 @@ impl Bench {
             Engine::Poll | Engine::Batch | Engine::Redrive | Engine::Ordered => Ok(()),
             Engine::Pipe => topics::make(&self.kafka, &[&turn.retry()]),
             Engine::Spring | Engine::SpringTuned | Engine::Parallel => {
+                turn.concurrency = turn.concurrency.min(MOST_THREADS);
                 topics::make(&self.kafka, &[&turn.retry(), &turn.dead()])?;
                 self.warm_up(turn)
             }
@@ -211,6 +223,12 @@ impl Running {
         let value = serde_json::from_str(line)
             .with_context(|| format!("{} said {line}", self.engine.name()))?;
         Sample::from_json(&value)
+    }
+
+    /// How much memory it has, in MiB.
+    pub(crate) fn memory(&self) -> f64 {
+        let process = self.child.as_ref().map(|it| it.id().to_string());
+        process.map_or(0.0, |it| memory(&it, "VmRSS"))
     }
 
     /// Ends it as an operator would.

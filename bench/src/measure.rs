@@ -65,11 +65,12 @@ fn cpu_time() -> Duration {
     Duration::from_millis(ticks * 10)
 }
 
-/// The most memory this process ever had.
-fn peak_rss() -> f64 {
-    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = text.lines().find_map(|it| it.strip_prefix("VmHWM:"));
-    line.and_then(|it| it.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0.0)
+/// How much memory a process has (`VmRSS`), or had at most (`VmHWM`), in MiB.
+pub(crate) fn memory(process: &str, kind: &str) -> f64 {
+    let text = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let line = text.lines().find_map(|it| it.strip_prefix(kind)?.strip_prefix(':'));
+    let kib: Option<f64> = line.and_then(|it| it.trim().trim_end_matches(" kB").parse().ok());
+    kib.unwrap_or(0.0) / 1024.0
 }
 
 /// What is counted while an engine works.
@@ -77,6 +78,8 @@ fn peak_rss() -> f64 {
 pub(crate) struct Tally {
     wanted: u64,
     watch: OnceLock<Watch>,
+    /// When the first quarter had ended: how many had, and the CPU time by then.
+    quarter: OnceLock<(u64, Duration)>,
     /// When each record had had its first run.
     main: OnceLock<Duration>,
     firsts: AtomicU64,
@@ -125,7 +128,11 @@ impl Tally {
     /// So many records have ended, of which nobody asks which. True for the last.
     pub(crate) fn end(&self, count: u64) -> bool {
         let before = self.ended.fetch_add(count, Ordering::Relaxed);
-        let is_last = before < self.wanted && before + count >= self.wanted;
+        let after = before + count;
+        if before < self.wanted / 4 && after >= self.wanted / 4 {
+            _ = self.quarter.set((after, cpu_time()));
+        }
+        let is_last = before < self.wanted && after >= self.wanted;
         if is_last {
             self.finish();
         }
@@ -146,13 +153,19 @@ impl Tally {
     /// Writes down what there is up to now.
     pub(crate) fn finish(&self) {
         let took = self.took();
-        let cpu = self.watch.get().map_or(Duration::ZERO, |it| cpu_time().saturating_sub(it.cpu));
+        let now = cpu_time();
+        let cpu = self.watch.get().map_or(Duration::ZERO, |it| now.saturating_sub(it.cpu));
         let mut sample = Sample::default();
         let load = |it: &AtomicU64| it.load(Ordering::Relaxed) as f64;
         sample.set("records", load(&self.ended));
         sample.set("took", took.as_secs_f64());
         sample.set("cpu", cpu.as_secs_f64());
-        sample.set("rss", peak_rss() / 1024.0);
+        if let Some((records, cpu)) = self.quarter.get() {
+            let records = self.ended.load(Ordering::Relaxed).saturating_sub(*records);
+            sample.set("later_records", records as f64);
+            sample.set("later_cpu", now.saturating_sub(*cpu).as_secs_f64());
+        }
+        sample.set("rss", memory("self", "VmHWM"));
         sample.set("twice", load(&self.twice));
         if let Some(main) = self.main.get() {
             sample.set("main", main.as_secs_f64());

@@ -25,9 +25,10 @@ enum Shown {
     Least,
 }
 
-const COLUMNS: [Column; 19] = [
+const COLUMNS: [Column; 20] = [
     Column("CPU s per million", "cpu_per_million", number, Shown::Median),
     Column("peak memory, MiB", "rss", grouped, Shown::Median),
+    Column("while they wait, MiB", "rss_waiting", grouped, Shown::Median),
     Column("after restart, MiB", "rss_restarted", grouped, Shown::Median),
     Column("late p50, ms", "late_p50", number, Shown::Median),
     Column("p99", "late_p99", number, Shown::Median),
@@ -75,20 +76,15 @@ fn placed(text: &str, body: &str) -> Result<String> {
 /// Everything between the markers.
 fn body(results: &Results) -> String {
     let mut text = String::new();
-    let about = |key: &str| {
-        let found = results.about.iter().find(|it| it.0 == key);
-        found.map_or("?", |it| it.1.as_str()).to_owned()
-    };
+    let about = |key: &str| results.about(key).unwrap_or("?");
     // Writing to a String does not fail.
     _ = writeln!(
         text,
-        "Measured on {}: {} cores of {}, {}; {}. {} interleaved rounds; medians, with the lowest and the highest round in brackets.\n",
-        about("date"),
+        "Measured on {} cores of {}, {}; {}. Interleaved rounds; medians, with the lowest and the highest round in brackets.\n",
         about("cores"),
         about("processor"),
         about("memory"),
         about("java"),
-        about("rounds"),
     );
     text.push_str("## Targets\n\n| work | target | measured | |\n| --- | --- | --- | --- |\n");
     let works = work::all();
@@ -105,13 +101,26 @@ fn body(results: &Results) -> String {
         if rows.is_empty() {
             continue;
         }
-        _ = writeln!(text, "\n## ({}) {}\n\n{}\n", index + 1, work.title(), work.about());
+        let (title, about, rounds) = (work.title(), work.about(), rounds(&rows));
+        _ = writeln!(text, "\n## ({}) {title}\n\n{about} {rounds}.\n", index + 1);
         for (name, title, ..) in plots_of(work.name(), results) {
             _ = writeln!(text, "![{title}](plots/{name})\n");
         }
         text.push_str(&table(work.name(), &rows, results));
     }
     text
+}
+
+/// How often engines had their turn, and when. One that cannot do it has none.
+fn rounds(rows: &[&Row]) -> String {
+    let counts = rows.iter().map(|it| it.samples.len()).filter(|it| *it > 0);
+    let most = counts.clone().max().unwrap_or(0);
+    let word = if most == 1 { "round" } else { "rounds" };
+    let date = rows.first().map_or("", |it| &it.date);
+    match counts.min() {
+        Some(least) if least < most => format!("{least} to {most} {word}, {date}"),
+        _ => format!("{most} {word}, {date}"),
+    }
 }
 
 fn table(work: &str, rows: &[&Row], results: &Results) -> String {
@@ -146,17 +155,21 @@ fn table(work: &str, rows: &[&Row], results: &Results) -> String {
             }
             cells.extend(columns.iter().map(|column| cell(row, column)));
             if has_batch {
-                let batch = results.row(work, &row.case, Engine::Batch);
-                let cpu = |it: &Row| it.median("cpu_per_million");
-                let over =
-                    batch.and_then(cpu).zip(cpu(row)).map(|(batch, own)| (own - batch) * 1000.0);
-                let over = over.filter(|_| row.engine != Engine::Batch);
+                let over = over_batch(results, row).filter(|_| row.engine != Engine::Batch);
                 cells.push(over.map(|it| format!("{it:+.0}")).unwrap_or_default());
             }
         }
         _ = writeln!(text, "| {} |", cells.join(" | "));
     }
     text
+}
+
+/// How many nanoseconds of CPU a record costs more than by the batch read beside it. Of the last three quarters, where that is known: before, a process
+/// touches all of its memory for the first time, and what that costs belongs to no record.
+fn over_batch(results: &Results, row: &Row) -> Option<f64> {
+    let batch = results.row(&row.work, &row.case, Engine::Batch)?;
+    let over = |cpu| Some((row.median(cpu)? - batch.median(cpu)?) * 1000.0);
+    over("later_cpu_per_million").or_else(|| over("cpu_per_million"))
 }
 
 /// The rate with its bounds.
@@ -256,10 +269,7 @@ pub(crate) fn rates(results: &Results) -> String {
     for row in &results.rows {
         let rate = row.median("rate").map(grouped).unwrap_or_default();
         let cpu = row.median("cpu_per_million").map(|it| it * 1000.0);
-        let batch = results.row(&row.work, &row.case, Engine::Batch);
-        let over = cpu
-            .zip(batch.and_then(|it| it.median("cpu_per_million")))
-            .map(|it| it.0 - it.1 * 1000.0);
+        let over = over_batch(results, row);
         let spread = stats::spread(&row.values("cpu_per_million"));
         _ = writeln!(
             text,
@@ -297,7 +307,7 @@ mod tests {
         let sample = |rate: f64| json!({ "rate": rate, "cpu_per_million": 1.5, "rss": 90.0 });
         let row = |engine: &str, rates: [f64; 2]| {
             json!({ "work": "success", "case": "100 B", "engine": engine,
-                "samples": rates.map(sample), "failures": [] })
+                "date": "2026-01-31", "samples": rates.map(sample), "failures": [] })
         };
         let value = json!({
             "about": { "cores": "2" },
@@ -327,6 +337,7 @@ mod tests {
         assert!(
             text.contains("plots/success-rate.svg") && text.contains("190,000 (180,000–200,000)")
         );
+        assert!(text.contains(" 2 rounds, 2026-01-31.\n"), "{text}");
         assert!(plot.starts_with("<svg") && plot.contains("raw: poll loop"));
     }
 

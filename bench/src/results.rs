@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use clap::ValueEnum;
 use serde_json::{Value, json};
 
 use crate::measure::Sample;
@@ -15,6 +16,8 @@ pub(crate) struct Row {
     pub(crate) work: String,
     pub(crate) case: String,
     pub(crate) engine: Engine,
+    /// On which day: work may be measured one by one.
+    pub(crate) date: String,
     pub(crate) samples: Vec<Sample>,
     /// Why a turn has no sample.
     pub(crate) failures: Vec<String>,
@@ -48,6 +51,10 @@ pub(crate) struct Results {
 }
 
 impl Results {
+    pub(crate) fn about(&self, key: &str) -> Option<&str> {
+        self.about.iter().find(|it| it.0 == key).map(|it| it.1.as_str())
+    }
+
     pub(crate) fn row(&self, work: &str, case: &str, engine: Engine) -> Option<&Row> {
         self.rows.iter().find(|it| it.work == work && it.case == case && it.engine == engine)
     }
@@ -57,8 +64,9 @@ impl Results {
         let is_it = |it: &Row| it.work == work && it.case == case && it.engine == engine;
         let index = self.rows.iter().position(is_it).unwrap_or_else(|| {
             let (work, case) = (work.to_owned(), case.to_owned());
+            let date = self.about("date").unwrap_or_default().to_owned();
             let (samples, failures) = (Vec::new(), Vec::new());
-            self.rows.push(Row { work, case, engine, samples, failures });
+            self.rows.push(Row { work, case, engine, date, samples, failures });
             self.rows.len() - 1
         });
         &mut self.rows[index]
@@ -80,6 +88,7 @@ impl Results {
                     "work": row.work,
                     "case": row.case,
                     "engine": row.engine.name(),
+                    "date": row.date,
                     "samples": row.samples.iter().map(Sample::to_json).collect::<Vec<_>>(),
                     "failures": row.failures,
                 })
@@ -104,7 +113,8 @@ impl Results {
             anyhow::Ok(Row {
                 work: text(&it["work"])?,
                 case: text(&it["case"])?,
-                engine: Engine::named(&engine).with_context(|| format!("{engine} is no engine"))?,
+                engine: Engine::from_str(&engine, false).map_err(anyhow::Error::msg)?,
+                date: text(&it["date"])?,
                 samples: samples.iter().map(Sample::from_json).collect::<Result<_>>()?,
                 failures: failures.iter().map(text).collect::<Result<_>>()?,
             })

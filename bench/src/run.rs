@@ -7,6 +7,7 @@ use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::bench::{Bench, Scale};
+use crate::measure::Sample;
 use crate::results::Results;
 use crate::turn::Engine;
 use crate::work::{self, Case, Work};
@@ -85,26 +86,24 @@ pub(crate) fn run(order: &Order, keep: Option<&Path>) -> Result<Results> {
     }
     // An engine that could not do a little of it will not do more.
     plan.retain(|it| results.row(works[it.work].name(), it.case.label, it.engine).is_none());
-    for (index, planned) in plan.iter().enumerate() {
-        let others =
-            plan.iter().filter(|it| (it.work, it.case.label) == (planned.work, planned.case.label));
-        let is_first = plan
-            .iter()
-            .position(|it| (it.work, it.case.label) == (planned.work, planned.case.label))
-            == Some(index);
-        let most = others.map(|it| it.records).max().unwrap_or(0);
-        if is_first && works[planned.work].pilot(order.scale).is_some() {
+    // Who does the same stands together.
+    let form = |it: &Planned| (it.work, it.case.label);
+    for same in plan.chunk_by(|one, next| form(one) == form(next)) {
+        let most = same.iter().map(|it| it.records).max().unwrap_or(0);
+        if let Some(planned) = same.first()
+            && works[planned.work].pilot(order.scale).is_some()
+        {
             works[planned.work].prepare(&mut bench, &planned.case, most)?;
         }
     }
     for round in 0..order.rounds {
-        for planned in &plan {
+        for planned in &mut plan {
             let work = &works[planned.work];
-            let (name, case, engine) = (work.name(), &planned.case, planned.engine);
+            let (name, label, engine) = (work.name(), planned.case.label, planned.engine);
             let round = round + 1;
-            bar.set_message(format!("round {round}: {name}, {}: {}", case.label, engine.title()));
-            match work.turn(&mut bench, case, engine, planned.records) {
-                Ok(sample) => results.row_mut(name, case.label, engine).samples.push(sample),
+            bar.set_message(format!("round {round}: {name}, {label}: {}", engine.title()));
+            match measured(&mut bench, work.as_ref(), planned) {
+                Ok(sample) => results.row_mut(name, label, engine).samples.push(sample),
                 Err(error) => fail(&mut results, &bar, work.as_ref(), planned, &error),
             }
             bar.inc(1);
@@ -150,6 +149,30 @@ fn fail(
     results.row_mut(work.name(), planned.case.label, planned.engine).failures.push(text);
 }
 
+/// Does a turn. One that was over too soon says nothing, and is done anew with more records.
+fn measured(bench: &mut Bench, work: &dyn Work, planned: &mut Planned) -> Result<Sample> {
+    loop {
+        let sample = work.turn(bench, &planned.case, planned.engine, planned.records)?;
+        if bench.scale.is_quick || work.pilot(bench.scale).is_none() {
+            return Ok(sample);
+        }
+        let took = sample.get("took").unwrap_or(0.0);
+        let more = lengthened(planned.records, took, bench.scale.seconds as f64);
+        match more.map(|it| it.min(work.most(&planned.case))) {
+            Some(more) if more > planned.records => planned.records = more,
+            _ => return Ok(sample),
+        }
+    }
+}
+
+/// How many records there should be instead of so many, which took too little time.
+fn lengthened(records: u64, took: f64, seconds: f64) -> Option<u64> {
+    /// What is missing less than this is not worth another turn.
+    const ENOUGH: f64 = 0.9;
+    let factor = (seconds * 1.2 / took.max(1e-6)).min(50.0);
+    (took < seconds * ENOUGH).then(|| rounded(records as f64 * factor))
+}
+
 /// Finds out with a few records how many are enough for a measurement.
 fn pilot(bench: &mut Bench, work: &dyn Work, planned: &Planned) -> Result<u64> {
     /// What an engine that takes less time than this says of its speed is not much.
@@ -166,7 +189,12 @@ fn pilot(bench: &mut Bench, work: &dyn Work, planned: &Planned) -> Result<u64> {
     let mut records = if planned.engine.is_jvm() { few.min(50) } else { few };
     let rate = loop {
         let sample = work.turn(bench, case, planned.engine, records)?;
-        let rate = sample.get("rate").unwrap_or(0.0);
+        let Some(rate) = sample.get("rate") else {
+            // It was over before the clock went on.
+            anyhow::ensure!(records < most, "{most} records took no time");
+            records = (records * 50).min(most);
+            continue;
+        };
         // Who warmed up with the same work knows it already, if only as fast as one is at first. So that is tried for a while,
         // unless these few were enough: some are slow only at the end of a log.
         if let Some(warm) = sample.get("warm_rate").filter(|it| *it > 0.0) {
@@ -229,6 +257,13 @@ fn about(order: &Order) -> Vec<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_over_too_soon_gets_more_records() {
+        assert_eq!(lengthened(50, 0.0, 10.0), Some(2_500));
+        assert_eq!(lengthened(1_000, 4.0, 10.0), Some(3_200));
+        assert_eq!(lengthened(1_000, 9.5, 10.0), None);
+    }
 
     #[test]
     fn numbers_of_records_are_rounded_up() {

@@ -131,8 +131,8 @@ pub(crate) fn count(kafka: &str, topic: &str) -> Result<u64> {
     Ok(count)
 }
 
-/// How many characters of metadata a group committed for each partition, and how far it is.
-pub(crate) fn committed(kafka: &str, group: &str, topic: &str) -> Result<Vec<(i64, usize)>> {
+/// How many characters of metadata a group committed for a partition of a topic, at the most.
+pub(crate) fn longest_metadata(kafka: &str, group: &str, topic: &str) -> Result<usize> {
     let mut config = client(kafka);
     config.set("group.id", group);
     let consumer: BaseConsumer = config.create()?;
@@ -141,10 +141,6 @@ pub(crate) fn committed(kafka: &str, group: &str, topic: &str) -> Result<Vec<(i6
         list.add_partition(topic, partition);
     }
     let list = consumer.committed_offsets(list, ANSWER)?;
-    let places = list.elements();
-    let place = |it: &rdkafka::topic_partition_list::TopicPartitionListElem<'_>| {
-        let offset = it.offset().to_raw().unwrap_or(-1);
-        (offset, it.metadata().chars().count())
-    };
-    Ok(places.iter().map(place).collect())
+    let lengths = list.elements().into_iter().map(|it| it.metadata().chars().count()).max();
+    Ok(lengths.unwrap_or(0))
 }

@@ -58,10 +58,6 @@ impl Engine {
         }
     }
 
-    pub(crate) fn named(name: &str) -> Option<Self> {
-        Self::value_variants().iter().copied().find(|it| it.name() == name)
-    }
-
     /// Whether it needs a Java machine.
     pub(crate) fn is_jvm(self) -> bool {
         matches!(self, Engine::Spring | Engine::SpringTuned | Engine::Parallel)
@@ -78,7 +74,7 @@ pub(crate) struct Turn {
     #[arg(long, default_value_t = 1_000_000, hide = true)]
     pub(crate) records: u64,
     /// How many may run at the same time.
-    #[arg(long, default_value_t = 1024, hide = true)]
+    #[arg(long, default_value_t = 4096, hide = true)]
     pub(crate) concurrency: u32,
     /// What tells this turn's group and topics from those of others.
     #[arg(long, default_value = "", hide = true)]
@@ -116,7 +112,7 @@ impl Turn {
         Self {
             topic: topic.to_owned(),
             records,
-            concurrency: 1024,
+            concurrency: 4096,
             name: name.to_owned(),
             idle: false,
             ordered: false,
@@ -145,6 +141,11 @@ impl Turn {
 
     pub(crate) fn group(&self) -> String {
         format!("{}.{}", self.topic, self.name)
+    }
+
+    /// How many records there may be, where it is noted which of them have ended: one that hangs comes on top.
+    pub(crate) fn numbered(&self) -> Option<u64> {
+        (!self.idle).then_some(self.records + 1)
     }
 
     /// As flags.

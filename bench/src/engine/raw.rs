@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use rdkafka::bindings as sys;
 use rdkafka::client::ClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
@@ -12,6 +12,7 @@ use rdkafka::producer::{BaseRecord, Producer, ProducerContext, ThreadedProducer}
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 
 use crate::measure::{Sample, Tally, micros};
+use crate::task;
 use crate::turn::{PARTITIONS, Turn};
 
 /// A consumer of the whole topic, set up as Redrive's.
@@ -20,7 +21,7 @@ fn consumer(kafka: &str, turn: &Turn) -> Result<BaseConsumer> {
     config.set("bootstrap.servers", kafka).set("group.id", turn.group());
     config.set("enable.auto.commit", "false").set("enable.auto.offset.store", "false");
     config.set("fetch.queue.backoff.ms", "1").set("fetch.wait.max.ms", "100");
-    config.set("queued.max.messages.kbytes", "16384").set("queued.min.messages", "20000");
+    config.set("queued.max.messages.kbytes", "4096").set("queued.min.messages", "20000");
     let consumer: BaseConsumer = config.create()?;
     let mut list = TopicPartitionList::new();
     for partition in 0..PARTITIONS {
@@ -30,18 +31,27 @@ fn consumer(kafka: &str, turn: &Turn) -> Result<BaseConsumer> {
     Ok(consumer)
 }
 
-/// `BaseConsumer::poll`, record by record.
+/// `BaseConsumer::poll`, record by record. Where handlers note what they see, it does so, too; but in a loop nothing can hang, so that it
+/// passes by the record whose run would.
 pub(crate) fn poll(kafka: &str, turn: &Turn) -> Result<Sample> {
     let consumer = consumer(kafka, turn)?;
-    let tally = Tally::new(turn.records, None);
+    let tally = Tally::new(turn.records, turn.numbered());
     let mut bytes = 0;
     loop {
         let Some(message) = consumer.poll(Duration::from_millis(100)) else {
             continue;
         };
         tally.begin();
-        bytes += message?.payload().map_or(0, <[u8]>::len);
-        if tally.end(1) {
+        let message = message?;
+        let is_last = if turn.idle {
+            bytes += message.payload().map_or(0, <[u8]>::len);
+            tally.end(1)
+        } else {
+            let number = task::number(message.payload()).context("a record without a number")?;
+            tally.first();
+            turn.task.stuck != Some(number) && tally.end_of(number)
+        };
+        if is_last {
             break;
         }
     }
@@ -107,7 +117,7 @@ pub(crate) fn pipe(kafka: &str, turn: &Turn) -> Result<Sample> {
     let mut config = ClientConfig::new();
     config.set("bootstrap.servers", kafka).set("acks", "all").set("enable.idempotence", "true");
     // As Redrive's producer has them.
-    config.set("linger.ms", "1").set("queue.buffering.max.messages", "1000000");
+    config.set("linger.ms", "5").set("queue.buffering.max.messages", "1000000");
     let producer: ThreadedProducer<_> =
         config.create_with_context(Acks { tally: Arc::clone(&tally) })?;
     let (group, retry) = (turn.group(), turn.retry());

@@ -45,9 +45,8 @@ fn config(kafka: &str, turn: &Turn) -> Config {
 
 /// Does the turn: until all records have ended, or until it is told to stop.
 pub(crate) fn run(kafka: &str, turn: &Turn) -> Result<Sample> {
-    let numbered = (!turn.idle).then_some(turn.records + 1);
     let wanted = if turn.endless { u64::MAX } else { turn.records };
-    let tally = Arc::new(Tally::new(wanted, numbered));
+    let tally = Arc::new(Tally::new(wanted, turn.numbered()));
     let ledger = turn.ledger.as_deref().map(Ledger::open).transpose()?.map(Arc::new);
     let runtime = tokio::runtime::Runtime::new()?;
     runtime.block_on(async {

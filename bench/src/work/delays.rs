@@ -7,7 +7,7 @@ use crate::bench::{Bench, Scale};
 use crate::measure::Sample;
 use crate::task::Task;
 use crate::topics::Filling;
-use crate::turn::{Engine, Turn};
+use crate::turn::Engine;
 
 pub(crate) struct Delays;
 
@@ -53,8 +53,7 @@ impl Work for Delays {
             (false, false) => (100, 5_000, 5_000),
         };
         let task = Task { percent: 100, delay, delay_max, ..Task::default() };
-        let topic = bench.topic(Filling::new(records, 100))?;
-        let name = bench.turn_name();
-        Ok(rated(bench.turn(engine, Turn::new(&topic, &name, records, task))?))
+        let turn = bench.next_turn(Filling::new(records, 100), task)?;
+        Ok(rated(bench.turn(engine, turn)?))
     }
 }

@@ -59,8 +59,7 @@ pub(crate) fn turn(
 ) -> Result<Sample> {
     let percent = SHARES.iter().find(|it| it.0 == case.label).map_or(0, |it| it.1);
     let task = Task { percent, delay: 1000, delay_max: 1000, ..Task::default() };
-    let topic = bench.topic(Filling::new(records, 100))?;
-    let name = bench.turn_name();
-    let turn = Turn { exactly_once, ..Turn::new(&topic, &name, records, task) };
+    let turn = bench.next_turn(Filling::new(records, 100), task)?;
+    let turn = Turn { exactly_once, ..turn };
     Ok(rated(bench.turn(engine, turn)?))
 }

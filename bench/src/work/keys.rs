@@ -53,18 +53,16 @@ impl Work for Keys {
             Engine::SpringTuned => PARTITIONS.unsigned_abs(),
             _ => SLOTS,
         };
-        // As many as the bound allows in the time, or half of it.
-        let records = keys.min(slots.into()) * 1000 / TAKES * bench.scale.seconds;
+        // As many as the bound allows in twice the time, so that the start counts for little, or in half of that.
+        let records = keys.min(slots.into()) * 1000 / TAKES * bench.scale.seconds * 2;
         let records = match engine {
             _ if bench.scale.is_quick => 100,
             Engine::Parallel if keys > 1 => records / 2,
             _ => records,
         };
         let task = Task { takes: TAKES, ..Task::default() };
-        let topic = bench.topic(Filling { records, size: 100, keys })?;
-        let name = bench.turn_name();
-        let turn =
-            Turn { ordered: true, concurrency: SLOTS, ..Turn::new(&topic, &name, records, task) };
+        let turn = bench.next_turn(Filling { records, size: 100, keys }, task)?;
+        let turn = Turn { ordered: true, concurrency: SLOTS, ..turn };
         let mut sample = rated(bench.turn(engine, turn)?);
         // Sleeping takes a little longer than it is asked to, which is nobody's fault.
         let run = sample.get("busy").unwrap_or(0.0) / sample.get("records").unwrap_or(1.0);

@@ -51,10 +51,8 @@ impl Work for Killed {
     fn turn(&self, bench: &mut Bench, _: &Case, engine: Engine, _: u64) -> Result<Sample> {
         let records = if bench.scale.is_quick { 5_000 } else { 60_000 };
         let task = Task { percent: 10, delay: 200, delay_max: 1000, takes: 1, ..Task::default() };
-        let topic = bench.topic(Filling { records, size: 100, keys: KEYS })?;
-        let name = bench.turn_name();
-        let ledger = bench.ledger(&name);
-        let mut turn = Turn::new(&topic, &name, records, task);
+        let mut turn = bench.next_turn(Filling { records, size: 100, keys: KEYS }, task)?;
+        let ledger = bench.ledger(&turn.name);
         (turn.endless, turn.ledger, turn.ordered) = (true, Some(ledger.clone()), true);
         (turn.concurrency, turn.session) = (64, 3000);
         bench.prepare(engine, &mut turn)?;

@@ -82,6 +82,7 @@ pub(crate) fn all() -> Vec<Box<dyn Work>> {
 pub(crate) fn rated(mut sample: Sample) -> Sample {
     let get = |name| sample.get(name).filter(|it| *it > 0.0);
     let (records, took, cpu) = (get("records"), get("took"), get("cpu"));
+    let later = get("later_cpu").zip(get("later_records"));
     // Where there are retries, what counts is how fast the source topic is worked off.
     let main = get("main").filter(|_| sample.get("late_count").is_some());
     if let (Some(records), Some(took)) = (records, took) {
@@ -90,6 +91,9 @@ pub(crate) fn rated(mut sample: Sample) -> Sample {
     }
     if let (Some(records), Some(cpu)) = (records, cpu) {
         sample.set("cpu_per_million", cpu / records * 1e6);
+    }
+    if let Some((cpu, records)) = later {
+        sample.set("later_cpu_per_million", cpu / records * 1e6);
     }
     sample
 }

@@ -18,6 +18,9 @@ pub(crate) struct Pending;
 
 pub(crate) const CASE: &str = "1 M × 1 KB";
 
+/// How long they wait before it is looked at how much memory that takes: free memory is kept for some time.
+const RESTS: Duration = Duration::from_secs(25);
+
 /// How long the restarted engine is watched after its first retry.
 const WATCHED: Duration = Duration::from_secs(3);
 
@@ -31,7 +34,7 @@ impl Work for Pending {
     }
 
     fn about(&self) -> &'static str {
-        "All records fail once, with delays from 5 s to an hour, so that about 280 a second become due. When all wait, the engine is stopped cleanly and started again. Spring needs the better part of an hour to publish a million failures, and has one delay; Parallel Consumer keeps what waits in memory alone and reads no further once its buffer is full. So they are not in it."
+        "All records fail once, with delays from 5 s to an hour, so that about 280 a second become due. When all have waited for 25 s, the engine is stopped cleanly and started again; the most memory it had was while it published them. Spring needs the better part of an hour to publish a million failures, and has one delay; Parallel Consumer keeps what waits in memory alone and reads no further once its buffer is full. So they are not in it."
     }
 
     fn cases(&self) -> Vec<Case> {
@@ -43,7 +46,7 @@ impl Work for Pending {
     }
 
     fn lasts(&self, _: Scale) -> u64 {
-        35
+        60
     }
 
     fn turn(&self, bench: &mut Bench, _: &Case, engine: Engine, _: u64) -> Result<Sample> {
@@ -52,10 +55,8 @@ impl Work for Pending {
         // Spread so that some are due at any time: 280 a second.
         let (delay, delay_max) = if is_quick { (2_000, 40_000) } else { (5_000, 3_600_000) };
         let task = Task { percent: 100, delay, delay_max, ..Task::default() };
-        let topic = bench.topic(Filling::new(records, 1000))?;
-        let name = bench.turn_name();
-        let ledger = bench.ledger(&name);
-        let mut turn = Turn::new(&topic, &name, records, task);
+        let mut turn = bench.next_turn(Filling::new(records, 1000), task)?;
+        let ledger = bench.ledger(&turn.name);
         (turn.endless, turn.ledger) = (true, Some(ledger.clone()));
         bench.prepare(engine, &mut turn)?;
         let measured = both(bench, engine, &turn, &ledger);
@@ -76,8 +77,13 @@ fn both(bench: &Bench, engine: Engine, turn: &Turn, ledger: &Path) -> Result<Sam
             && firsts(&ledger::read(ledger)?) >= turn.records)
     })
     .context("not all records came to wait")?;
+    if !bench.scale.is_quick {
+        std::thread::sleep(RESTS);
+    }
+    let waiting = running.memory();
     running.stop()?;
     let mut sample = running.wait(bench.limit())?;
+    sample.set("rss_waiting", waiting);
     let before = usize::try_from(ledger::count(ledger))?;
 
     let mut running = bench.start(engine, turn)?;

@@ -33,14 +33,14 @@ impl Work for Stuck {
     }
 
     fn about(&self) -> &'static str {
-        "First: the very first record\u{2019}s run hangs, and everything else is behind it; then the engine is stopped and started again. A hanging listener of Spring\u{2019}s holds its partition for ever. Second: 1 % of the records fail, fail again after 1 s, and go to the dead-letter topic (Parallel Consumer has none; its handler writes there)."
+        "First: the very first record\u{2019}s run hangs, and everything else is behind it; then the engine is stopped and started again. The poll loop has the same handler, passes that record by, and is not started again. A hanging listener of Spring\u{2019}s holds its partition for ever. Second: 1 % of the records fail, fail again after 1 s, and go to the dead-letter topic (Parallel Consumer has none; its handler writes there)."
     }
 
     fn cases(&self) -> Vec<Case> {
-        use Engine::{Parallel, Redrive, SpringTuned};
+        use Engine::{Parallel, Poll, Redrive, SpringTuned};
         vec![
             // A hanging listener of Spring's holds its partition for ever: there would be no end.
-            Case::new(HANGS, &[Redrive, Parallel]),
+            Case::new(HANGS, &[Poll, Redrive, Parallel]),
             Case::new(HOPELESS, &[Redrive, SpringTuned, Parallel]),
         ]
     }
@@ -55,29 +55,28 @@ impl Work for Stuck {
         }
         let task =
             Task { percent: 1, delay: 1000, delay_max: 1000, hopeless: true, ..Task::default() };
-        let topic = bench.topic(Filling::new(records, 100))?;
-        let name = bench.turn_name();
-        let turn = Turn::new(&topic, &name, records, task);
+        let turn = bench.next_turn(Filling::new(records, 100), task)?;
         Ok(rated(bench.turn(engine, turn)?))
     }
 }
 
 fn hangs(bench: &mut Bench, engine: Engine, records: u64) -> Result<Sample> {
     let task = Task { stuck: Some(FIRST), ..Task::default() };
-    let topic = bench.topic(Filling::new(records, 100))?;
-    let name = bench.turn_name();
-    let mut turn = Turn::new(&topic, &name, records - 1, task);
-    turn.session = 6000;
+    let turn = bench.next_turn(Filling::new(records, 100), task)?;
+    let mut turn = Turn { records: records - 1, session: 6000, ..turn };
+    if engine == Engine::Poll {
+        return Ok(rated(bench.turn(engine, turn)?));
+    }
     bench.prepare(engine, &mut turn)?;
     let measured = bench.start(engine, &turn)?.wait(bench.limit());
     let again = measured.and_then(|sample| {
-        let places = topics::committed(&bench.kafka, &turn.group(), &topic)?;
-        Ok((sample, places, run_again(bench, engine, &turn)?))
+        let metadata = topics::longest_metadata(&bench.kafka, &turn.group(), &turn.topic)?;
+        Ok((sample, metadata, run_again(bench, engine, &turn)?))
     });
     bench.clean(&turn)?;
-    let (sample, places, again) = again?;
+    let (sample, metadata, again) = again?;
     let mut sample = rated(sample);
-    sample.set("metadata", places.iter().map(|it| it.1).max().unwrap_or(0) as f64);
+    sample.set("metadata", metadata as f64);
     sample.set("again", again as f64);
     Ok(sample)
 }

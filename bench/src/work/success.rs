@@ -57,8 +57,8 @@ impl Work for Success {
 
     fn turn(&self, bench: &mut Bench, case: &Case, engine: Engine, records: u64) -> Result<Sample> {
         let topic = bench.topic_of_at_least(Filling::new(records, size(case)))?;
-        let name = bench.turn_name();
-        let turn = Turn { idle: true, ..Turn::new(&topic, &name, records, Task::default()) };
+        let turn = bench.next_turn_on(&topic, records, Task::default());
+        let turn = Turn { idle: true, ..turn };
         Ok(rated(bench.turn(engine, turn)?))
     }
 }
