@@ -101,6 +101,8 @@ struct Bench {
     told: Vec<(Part, Event)>,
     /// How often offsets cannot be read again.
     unread: u32,
+    /// Whether followers are refused at first, and sent another way.
+    refuses: bool,
     is_source_open: bool,
 }
 
@@ -143,6 +145,7 @@ impl Bench {
             deleted: vec![0; parts.len()],
             told: Vec::new(),
             unread: 0,
+            refuses: false,
             is_source_open: false,
         };
         bench.pass_time(0);
@@ -182,6 +185,12 @@ impl Bench {
             OrderedAction::Part { part, action } => match action {
                 Action::Run { offset, payload, .. } => {
                     self.running.push((part, offset, payload.payload));
+                }
+                Action::Publish { offset, hop: Hop::DeadLetter(Reason::Follower), .. }
+                    if self.refuses =>
+                {
+                    let next = Next::Publish(To(None, 0));
+                    self.lane.redirected(part, offset, next, now, &mut self.slots);
                 }
                 Action::Publish { offset, payload, hop } => {
                     let (to, due) = match hop {
@@ -406,6 +415,16 @@ fn a_held_entity_takes_its_followers_along_until_it_is_opened() {
     next.open(marker);
     next.produce([1]);
     assert_eq!(next.running(), [5]);
+}
+
+#[test]
+fn a_follower_that_is_refused_and_sent_another_way_is_no_head() {
+    let mut bench = Bench::new(config(OnDeadLetter::Hold), two_tiers());
+    bench.refuses = true;
+    bench.produce([1, 1, 1]);
+    bench.fail(To(None, 0));
+    assert_eq!((bench.dead.len(), bench.markers.len()), (3, 1));
+    assert_eq!(bench.lane.closed().collect::<Vec<_>>(), [(id(1), order(0))]);
 }
 
 #[test]

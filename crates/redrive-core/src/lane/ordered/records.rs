@@ -347,10 +347,14 @@ impl<P: Payload, H: Clone + Routed> OrderedLane<P, H> {
         self.actions.push_back(OrderedAction::Part { part, action });
     }
 
-    /// Whether a dead letter closes its entity, and there is no marker yet that says so.
+    /// Whether a dead letter closes its entity, and there is no marker yet that says so. One that follows another does not, whichever way it
+    /// goes: it may have been refused and go once more in another form.
     pub(super) fn closes(&self, entity: EntityId, identity: Identity, hop: &Hop<H>) -> bool {
+        let state = self.entities.pending(entity, identity).map(|it| it.state);
+        let follows = matches!(hop, Hop::DeadLetter(Reason::Follower))
+            || matches!(state, Some(State::Sent(Sent::Dead(_))));
         self.config.on_dead_letter == OnDeadLetter::Hold
-            && !matches!(hop, Hop::DeadLetter(Reason::Follower))
+            && !follows
             && (self.closed.of(entity, identity).is_empty() || self.config.is_exactly_once)
     }
 }
