@@ -59,7 +59,7 @@ macro_rules! families {
 
 families! {
     INFO: "redrive_info", Gauge, ["version"], "Always 1; the version of Redrive.";
-    READY: "redrive_ready", Gauge, [], "1 if all is well: partitions were assigned, no flow has stopped, nothing is held because it cannot be published.";
+    READY: "redrive_ready", Gauge, [], "1 if all is well: partitions were assigned and can be read, no flow has stopped, nothing is held because it cannot be published.";
     JOINED: "redrive_joined", Gauge, ["group"], "1 once the group has assigned partitions, be it none.";
     PARTITIONS: "redrive_assigned_partitions", Gauge, ["group"], "Partitions that this member of the group has.";
     REBALANCES: "redrive_rebalances_total", Counter, ["group"], "How often partitions were assigned or taken away.";

@@ -35,6 +35,10 @@ use crate::topics::{self, Admin, Counts, Facts, Job, Needed, Overflow};
 
 /// How often it is looked at how many partitions topics have.
 const COUNT_EVERY: Duration = Duration::from_secs(60);
+/// How long brokers may take at the end, after what was under way has ended: to commit, and to leave the group. And how long it may take
+/// in all, though little time was given to what was under way.
+const LEAVE: Duration = Duration::from_secs(4);
+const END: Duration = Duration::from_secs(10);
 /// How long the brokers are waited for before it is asked whether there is any hope.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
 
@@ -284,6 +288,16 @@ impl Consumer {
         }
         let admin = Admin::new(&properties, told.clone())?;
         let facts = self.look_at_topics(&admin, needed.clone()).await?;
+        let least = facts.values().filter_map(Facts::largest_batch).min();
+        let publisher = match least.and_then(|it| properties.with_batches_of(it)) {
+            Some(smaller) => {
+                properties = smaller;
+                // It blocks when it goes.
+                tokio::task::spawn_blocking(move || drop(publisher));
+                Arc::new(Publisher::new(&properties, told.clone())?)
+            }
+            None => publisher,
+        };
         let overflow = self.broker.as_ref().map(|broker| {
             // Not before its topics are there: a client that asks for one makes it with other partitions.
             self.events.tell(&Event::Embedded { address: broker.bootstrap().into() });
@@ -307,10 +321,31 @@ impl Consumer {
         }
         let machine = setup.start()?;
         let result = self.supervise(&machine, overflow).await;
-        // Joining threads must not hold up the handlers.
-        _ = tokio::task::spawn_blocking(move || machine.stop()).await;
+        self.end(machine).await;
         self.events.tell(&Event::Ended);
         result
+    }
+
+    /// Lets everything end. Brokers that are away are not waited for: what they do not know of runs again.
+    async fn end(&self, machine: Machine) {
+        let limit = END.max(machine.limit + LEAVE);
+        let inboxes = machine.inboxes.clone();
+        let (tell, ended) = tokio::sync::oneshot::channel();
+        // None of tokio's threads, which a process waits for at its end.
+        let ending = spawn("redrive-end", move || {
+            machine.stop();
+            _ = tell.send(());
+        });
+        if ending.is_ok() && tokio::time::timeout(limit, ended).await.is_err() {
+            // Nothing is started any more.
+            inboxes.iter().for_each(|it| it.send(Letter::End));
+            self.events.tell(&Event::Client {
+                error: "the brokers do not answer".to_owned(),
+                reason: format!(
+                    "it ends after {limit:?} without them: what was not committed runs again"
+                ),
+            });
+        }
     }
 
     /// Starts the embedded broker, where the config asks for it and nobody has given us one.
@@ -403,11 +438,11 @@ impl Consumer {
                 cluster = cluster => cluster.ok().flatten(),
                 () = self.shared.stop.notified() => return Ok(None),
             };
-            if let Some(reason) = told.refused() {
-                return Err(RunError::Refused(reason.to_owned()));
-            }
             if cluster.is_some() {
                 return Ok(cluster);
+            }
+            if let Some(reason) = told.refused() {
+                return Err(RunError::Refused(reason.to_owned()));
             }
         }
     }
@@ -835,6 +870,7 @@ impl ConsumerHandle {
                 && pulses().all(|it| it.is_joined.load(Ordering::Acquire)),
             is_ending: self.0.is_stopping.load(Ordering::Acquire),
             partitions: pulses().map(|it| it.partitions.load(Ordering::Relaxed)).sum(),
+            unread: pulses().map(|it| it.unread.load(Ordering::Relaxed)).sum(),
             flows: running.flows.iter().map(|it| FlowStatus::of(&it.topic, &it.state)).collect(),
         }
     }

@@ -23,15 +23,18 @@ pub struct State {
     pub is_ending: bool,
     /// How many partitions it has.
     pub partitions: u64,
+    /// How many more it was assigned and cannot read yet.
+    pub unread: u64,
     /// How its flows are. None before the brokers are there.
     pub flows: Vec<FlowStatus>,
 }
 
 impl State {
-    /// Whether all is well: joined, not about to end, nothing stopped, and nothing held because it could not be published.
+    /// Whether all is well: joined, not about to end, all partitions read, nothing stopped, and nothing held because it could not be
+    /// published.
     pub fn is_ready(&self) -> bool {
         let is_well = |it: &FlowStatus| it.stopped.is_none() && it.unpublished == 0;
-        self.is_joined && !self.is_ending && self.flows.iter().all(is_well)
+        self.is_joined && !self.is_ending && self.unread == 0 && self.flows.iter().all(is_well)
     }
 
     /// Everything that is not well, in words.
@@ -44,6 +47,14 @@ impl State {
             troubles.push("the brokers have not answered yet".to_owned());
         } else if !self.is_joined {
             troubles.push("no partitions were assigned yet".to_owned());
+        }
+        match self.unread {
+            0 => {}
+            1 => troubles.push("a partition that it was assigned cannot be read yet".to_owned()),
+            count => {
+                troubles
+                    .push(format!("{count} partitions that it was assigned cannot be read yet"));
+            }
         }
         for flow in &self.flows {
             let topic = &flow.topic;
@@ -361,7 +372,7 @@ mod tests {
 
     fn well() -> State {
         let flow = FlowStatus::of("orders", &FlowState::default());
-        State { is_joined: true, is_ending: false, partitions: 0, flows: vec![flow] }
+        State { is_joined: true, is_ending: false, partitions: 0, unread: 0, flows: vec![flow] }
     }
 
     #[test]
@@ -386,6 +397,9 @@ mod tests {
         let ending = State { is_ending: true, ..well() };
         assert!(!ending.is_ready());
         assert_eq!(ending.troubles(), ["it is ending, or has ended"]);
+        let unread = State { unread: 2, ..well() };
+        assert!(!unread.is_ready());
+        assert_eq!(unread.troubles(), ["2 partitions that it was assigned cannot be read yet"]);
         let unjoined = State { is_joined: false, ..well() };
         assert!(!unjoined.is_ready());
         assert_eq!(unjoined.troubles(), ["no partitions were assigned yet"]);

@@ -261,6 +261,16 @@ pub fn is_native(name: &str) -> bool {
     native::is_native(name)
 }
 
+/// Whether a header of this name only tells people of the failure, at length or once more in this dialect: a record for which there is no
+/// room with it can do without.
+pub fn tells_at_length(name: &[u8], dialect: Dialect) -> bool {
+    use Name::{ErrorDetail, ErrorMessage, Response};
+    match Name::of(name) {
+        Some(name) => matches!(name, ErrorMessage | ErrorDetail | Response),
+        None => dialect.names().1.iter().any(|it| it.as_bytes() == name),
+    }
+}
+
 /// Reads a record's state.
 ///
 /// Redrive's own headers come first, then the flow's dialect, then the others. Where the flow's

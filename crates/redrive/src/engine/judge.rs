@@ -199,7 +199,12 @@ impl Judge<'_> {
             Hop::Relay => {
                 let source = self.plan.flow.source();
                 let to = self.plan.flow.strategy().relay_target(source).unwrap_or(source);
-                self.unchanged(Arc::clone(to), record)
+                let headers: Vec<_> = record.headers().collect();
+                let reading = self.plan.read_record(role, &headers, record);
+                let origin = reading.origin.filter(|_| reading.owner == Owner::Us);
+                let home = origin.map_or(record.partition(), |it| it.partition);
+                let partition = self.partition(to, home);
+                Arc::new(as_it_is(Arc::clone(to), partition, record))
             }
             Hop::Follow => {
                 let headers: Vec<_> = record.headers().collect();
@@ -218,10 +223,7 @@ impl Judge<'_> {
                 {
                     return outgoing;
                 }
-                Arc::new(Outgoing {
-                    partition: Some(record.partition()),
-                    ..self.as_it_is(self.topic(record), record)
-                })
+                Arc::new(as_it_is(self.topic(record), Some(record.partition()), record))
             }
         }
     }
@@ -238,6 +240,27 @@ impl Judge<'_> {
         let stop = Stop::DeadLetter { reason, follows: head };
         let to = Arc::clone(self.plan.flow.dead_letter());
         self.outgoing(to, record, &reading, &reading.state, None, stop)
+    }
+
+    /// The same without the headers that tell of the failure at length, or in another dialect: what can be done without when a record is
+    /// too large.
+    pub(super) fn trimmed(&self, outgoing: &Outgoing) -> Outgoing {
+        let is_told = |name: &[u8]| headers::tells_at_length(name, self.plan.dialect);
+        let headers = outgoing.headers.iter().filter(|it| !is_told(it.0)).collect();
+        Outgoing { headers, ..alone(outgoing) }
+    }
+
+    /// A dead letter of a record that its next stop did not take. What that was to know of the failure, the dead letter knows, too.
+    pub(super) fn too_large(&self, role: Role, record: &Record, refused: &Outgoing) -> Outgoing {
+        use headers::Name::{Error, FailedAt, FirstFailedAt, Status};
+        let is_told = |name: &[u8]| {
+            matches!(headers::Name::of(name), Some(Error | FailedAt | FirstFailedAt | Status))
+        };
+        let letter = self.trimmed(&self.dead_letter(role, record, Reason::TooLarge));
+        let own = letter.headers.iter().filter(|it| !is_told(it.0));
+        let told = refused.headers.iter().filter(|it| is_told(it.0));
+        let headers = own.chain(told).collect();
+        Outgoing { headers, ..letter }
     }
 
     /// The same record at the tail of its topic, as a copy that is newer than the one before it. None for one that is not
@@ -317,19 +340,7 @@ impl Judge<'_> {
             Stop::Tier { due, .. } => due,
             Stop::DeadLetter { .. } => MAX_TIMESTAMP,
         };
-        Arc::new(Outgoing { topic, partition, tier, needed_at, headers, body })
-    }
-
-    /// A record that only moves.
-    fn unchanged(&self, topic: Arc<str>, record: &Record) -> Arc<Outgoing> {
-        Arc::new(self.as_it_is(topic, record))
-    }
-
-    fn as_it_is(&self, topic: Arc<str>, record: &Record) -> Outgoing {
-        let headers = record.raw_headers().collect();
-        let partition = self.partition(&topic, record.partition());
-        let needed_at = Timestamp::default();
-        Outgoing { partition, tier: None, needed_at, headers, topic, body: None }
+        Arc::new(Outgoing { topic, partition, tier, needed_at, is_alone: false, headers, body })
     }
 
     /// The origin's partition, where the topic has it.
@@ -338,18 +349,16 @@ impl Judge<'_> {
     }
 }
 
-/// Without the long headers that tell of the failure: what can be done without when a record is too large.
-pub(super) fn trimmed(outgoing: &Outgoing) -> Outgoing {
-    use headers::Name::{ErrorDetail, ErrorMessage, Response};
-    let is_long = |name: &[u8]| {
-        matches!(headers::Name::of(name), Some(ErrorMessage | ErrorDetail | Response))
-    };
-    let headers = outgoing.headers.iter().filter(|it| !is_long(it.0)).collect();
-    let body =
-        outgoing.body.as_ref().map(|it| Body { key: it.key.clone(), value: it.value.clone() });
-    let (topic, partition) = (Arc::clone(&outgoing.topic), outgoing.partition);
-    let (tier, needed_at) = (outgoing.tier, outgoing.needed_at);
-    Outgoing { topic, partition, tier, needed_at, headers, body }
+/// A record that only moves.
+fn as_it_is(topic: Arc<str>, partition: Option<i32>, record: &Record) -> Outgoing {
+    let headers = record.raw_headers().collect();
+    let needed_at = Timestamp::default();
+    Outgoing { topic, partition, tier: None, needed_at, is_alone: false, headers, body: None }
+}
+
+/// The same by itself.
+pub(super) fn alone(outgoing: &Outgoing) -> Outgoing {
+    Outgoing { is_alone: true, ..outgoing.clone() }
 }
 
 pub(super) fn spot(record: &Record) -> Spot {

@@ -39,7 +39,7 @@ use crate::clock;
 use crate::event::{Event, Events, Spot};
 use crate::handler::Outcome;
 use crate::kafka::commit::{self, Commits, Refusal};
-use crate::kafka::publish::{Outgoing, Publisher, Unpublished};
+use crate::kafka::publish::{self, Outgoing, Publisher, Unpublished};
 use crate::kafka::queue::Queue;
 use crate::kafka::reread::{self, Rereader};
 use crate::kafka::state::StateTopic;
@@ -52,7 +52,7 @@ use horizon::Horizon;
 use inbox::{Inbox, LaneKey, Latch, Letter, Letters, Published, Ran, Read};
 use incoming::Incoming;
 pub(crate) use judge::Partitions;
-use judge::{Judge, describe, spot, trimmed};
+use judge::{Judge, alone, describe, spot};
 use load::Load;
 use machine::{Driver, Machine, Wholes};
 use outbox::{Outbox, Parcel};
@@ -689,8 +689,8 @@ impl Engine {
         }
     }
 
-    /// A record is held until its next stop takes it. One that is too large for it is made smaller, then dead-lettered, and
-    /// if nothing takes it the flow stops.
+    /// A record is held until its next stop takes it. One that is too large for it, even by itself, is made smaller, then dead-lettered,
+    /// and if nothing takes it the flow stops.
     fn not_published(&mut self, lane: u64, offset: i64, error: RDKafkaErrorCode, now: Timestamp) {
         let role = self.role(lane);
         let Some(held) = self.lanes.get_mut(&lane) else {
@@ -707,10 +707,13 @@ impl Engine {
         let judge = Judge { plan: &self.plan, partitions: &*self.tools.partitions, now, order };
         let outgoing = hop.map(|hop| judge.hop(role, &record, hop));
         let to = outgoing.as_ref().map_or_else(|| "".into(), |it| Arc::clone(&it.topic));
-        let is_too_large = matches!(
-            error,
-            RDKafkaErrorCode::MessageSizeTooLarge | RDKafkaErrorCode::InvalidMessageSize
-        );
+        let is_too_large = publish::is_too_large(error);
+        // That is said of a whole batch, whichever of its records are too large.
+        if is_too_large && let Some(outgoing) = outgoing.as_ref().filter(|it| !it.is_alone) {
+            let next = Next::Publish(Arc::new(alone(outgoing)));
+            machine.redirected(offset, next, now, &mut self.slots);
+            return;
+        }
         if error != RDKafkaErrorCode::QueueFull {
             if held.troubles.unpublished.insert(offset) {
                 self.state.unpublished.fetch_add(1, Ordering::Relaxed);
@@ -730,11 +733,11 @@ impl Engine {
         let tried = held.troubles.too_large.entry(offset).or_default();
         *tried = tried.saturating_add(1);
         let next = match (*tried, outgoing) {
-            (1, Some(outgoing)) => Next::Publish(Arc::new(trimmed(&outgoing))),
-            (2, _) => {
-                let letter = judge.dead_letter(role, &record, Reason::TooLarge);
+            (1, Some(outgoing)) => Next::Publish(Arc::new(judge.trimmed(&outgoing))),
+            (2, Some(outgoing)) => {
+                let letter = judge.too_large(role, &record, &outgoing);
                 self.tools.events.tell(&judge.dead_lettered(role, &record, Reason::TooLarge));
-                Next::Publish(Arc::new(trimmed(&letter)))
+                Next::Publish(Arc::new(letter))
             }
             _ => Next::Stop,
         };

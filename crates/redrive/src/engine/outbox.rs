@@ -89,6 +89,7 @@ mod tests {
             partition: None,
             tier: None,
             needed_at,
+            is_alone: false,
             headers: Pack::default(),
             body: None,
         };

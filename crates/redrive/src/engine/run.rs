@@ -116,14 +116,19 @@ impl Runner {
         }
     }
 
-    async fn finish(self: Arc<Self>, run: Guarded, began: Instant, now: Now) {
+    async fn finish(self: Arc<Self>, mut run: Guarded, began: Instant, now: Now) {
         let end = match self.plan.timeout {
             None => run.await,
-            Some(limit) => tokio::time::timeout(limit, run).await.unwrap_or_else(|_| {
-                let message = format!("no answer within {limit:?}");
-                let failure = Failure::of_kind(Kind::TIMEOUT).with_message(message);
-                Some(Box::new(Outcome::Failed(failure)))
-            }),
+            Some(limit) => match tokio::time::timeout(limit, &mut run).await {
+                Ok(end) => end,
+                Err(_) => {
+                    // What is given up is the user's, too, and may panic.
+                    _ = catch_unwind(AssertUnwindSafe(|| drop(run)));
+                    let message = format!("no answer within {limit:?}");
+                    let failure = Failure::of_kind(Kind::TIMEOUT).with_message(message);
+                    Some(Box::new(Outcome::Failed(failure)))
+                }
+            },
         };
         self.numbers.run_time.note(1, began.elapsed());
         let mut ended = Ended::default();

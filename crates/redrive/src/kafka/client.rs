@@ -19,17 +19,32 @@ const EMBEDDED: [(&str, &str); 3] =
 
 /// The properties of all clients, as the config has them.
 #[derive(Clone)]
-pub(crate) struct Properties(Arc<[(String, String)]>);
+pub(crate) struct Properties {
+    given: Arc<[(String, String)]>,
+    /// How large batches may be that are produced, where nobody says otherwise.
+    batch: i64,
+}
+
+/// As librdkafka has it.
+const BATCH: i64 = 1_000_000;
 
 impl Properties {
     pub(crate) fn new(properties: &[(String, String)]) -> Self {
-        Self(properties.into())
+        Self { given: properties.into(), batch: BATCH }
     }
 
     /// The same, but for what clients of an embedded broker should have where nobody says otherwise.
     pub(crate) fn on_embedded(&self) -> Self {
         let hints = EMBEDDED.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-        Self(hints.chain(self.0.iter().cloned()).collect())
+        Self { given: hints.chain(self.given.iter().cloned()).collect(), batch: self.batch }
+    }
+
+    /// The same with batches that topics take which take so many bytes at the most: a topic refuses a larger one with all records in it.
+    /// None if they are as small already.
+    pub(crate) fn with_batches_of(&self, bytes: i64) -> Option<Self> {
+        let is_given = self.given.iter().any(|it| it.0 == "batch.size");
+        let given = Arc::clone(&self.given);
+        (bytes < self.batch && !is_given).then(|| Self { given, batch: bytes.max(1) })
     }
 
     fn client(&self, defaults: &[(&str, &str)], owned: &[(&str, &str)]) -> ClientConfig {
@@ -37,7 +52,7 @@ impl Properties {
         for (key, value) in defaults {
             config.set(*key, *value);
         }
-        for (key, value) in &*self.0 {
+        for (key, value) in &*self.given {
             config.set(key, value);
         }
         for (key, value) in owned {
@@ -113,6 +128,7 @@ impl Properties {
                 // records that fail costs more CPU than running a hundred others.
                 ("linger.ms", "5"),
                 ("queue.buffering.max.messages", "1000000"),
+                ("batch.size", &self.batch.to_string()),
                 // Whether a record is too large is for the topic to say.
                 ("message.max.bytes", "1000000000"),
                 ("message.timeout.ms", "60000"),
@@ -136,7 +152,7 @@ impl Properties {
 
     /// What tells this process's transactions from others': the member's own name, where it has one.
     pub(crate) fn transactional_id(&self, group: &str) -> String {
-        let own = self.0.iter().find(|it| it.0 == "group.instance.id").map(|it| it.1.clone());
+        let own = self.given.iter().find(|it| it.0 == "group.instance.id").map(|it| it.1.clone());
         let own = own.unwrap_or_else(|| {
             let random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), group);
             format!("{random:016x}")
@@ -245,5 +261,23 @@ impl ClientContext for Told {
             _ => Level::Debug,
         };
         self.events.journal().write_client(level, fac, message);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_are_no_larger_than_topics_take_unless_somebody_says_so() {
+        let size = |it: &Properties| it.producer().get("batch.size").map(str::to_owned);
+        let properties = Properties::new(&[]);
+        assert_eq!(size(&properties).as_deref(), Some("1000000"));
+        assert!(properties.with_batches_of(1_048_588).is_none(), "they fit already");
+        let smaller = properties.with_batches_of(20_000).unwrap();
+        assert_eq!(size(&smaller).as_deref(), Some("20000"));
+        let given = Properties::new(&[("batch.size".to_owned(), "500000".to_owned())]);
+        assert!(given.with_batches_of(20_000).is_none());
+        assert_eq!(size(&given).as_deref(), Some("500000"));
     }
 }

@@ -119,8 +119,9 @@ pub(crate) struct Pulse {
     pub(crate) ends: Ends,
     /// Whether it was assigned anything yet, be it nothing.
     pub(crate) is_joined: AtomicBool,
-    /// How many partitions it has.
+    /// How many partitions it has, and how many that could not be opened yet.
     pub(crate) partitions: AtomicU64,
+    pub(crate) unread: AtomicU64,
     pub(crate) is_stopping: AtomicBool,
     /// Why it can go on no more.
     pub(crate) fatal: OnceLock<String>,
@@ -207,8 +208,7 @@ impl ConsumerContext for Member {
             }
             _ => self.revoke(consumer, &partitions),
         }
-        let count = self.held().lanes.len();
-        self.pulse.partitions.store(count as u64, Ordering::Relaxed);
+        self.count(&self.held());
         self.pulse.is_joined.store(true, Ordering::Release);
     }
 }
@@ -243,6 +243,11 @@ impl Member {
             Some((Arc::clone(&self.subscribed(it.topic())?.topic), it.partition()))
         });
         known.collect()
+    }
+
+    fn count(&self, held: &Held) {
+        self.pulse.partitions.store(held.lanes.len() as u64, Ordering::Relaxed);
+        self.pulse.unread.store(held.unopened.len() as u64, Ordering::Relaxed);
     }
 
     fn is_incremental(consumer: &BaseConsumer<Self>) -> bool {
@@ -291,7 +296,7 @@ impl Member {
             held.lanes.insert(at.clone(), lane.clone());
         }
         let lanes = held.lanes.clone();
-        self.pulse.partitions.store(lanes.len() as u64, Ordering::Relaxed);
+        self.count(&held);
         drop(held);
         let result = if is_incremental {
             consumer.incremental_assign(&list(opened.iter().map(|it| (&it.0, &it.1))))
@@ -480,6 +485,7 @@ impl Member {
             let mut held = self.held();
             let gone = held.take(&self.parts(&home));
             held.unopened.insert(home);
+            self.count(&held);
             drop(held);
             let numbers: Vec<_> = gone.iter().map(|it| it.1.number).collect();
             self.forget(&numbers);

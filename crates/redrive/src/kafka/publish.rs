@@ -7,8 +7,8 @@
 
 use std::ffi::CString;
 use std::ptr;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use rdkafka::ClientConfig;
 use rdkafka::bindings as sys;
@@ -30,7 +30,7 @@ use crate::record::Record;
 const ANY_PARTITION: i32 = -1;
 
 /// Where a record goes, and with what.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Outgoing {
     pub(crate) topic: Arc<str>,
     /// Where the topic has it; else the key decides.
@@ -39,6 +39,8 @@ pub(crate) struct Outgoing {
     pub(crate) tier: Option<usize>,
     /// Before this time nobody needs it there.
     pub(crate) needed_at: Timestamp,
+    /// Whether it goes by itself: brokers that refuse a batch do not say for which of its records.
+    pub(crate) is_alone: bool,
     /// In their order.
     pub(crate) headers: Pack,
     /// What takes the place of key and value, where something does.
@@ -46,7 +48,7 @@ pub(crate) struct Outgoing {
 }
 
 /// A key and a value.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Body {
     pub(crate) key: Option<Vec<u8>>,
     pub(crate) value: Option<Vec<u8>>,
@@ -107,8 +109,6 @@ impl ProducerContext for Context {
     type DeliveryOpaque = Box<Pending>;
 
     fn delivery(&self, result: &DeliveryResult<'_>, pending: Box<Pending>) {
-        let code =
-            |error: &KafkaError| error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Fail);
         let refused = |(error, _): &(KafkaError, _)| Unpublished::Refused(code(error));
         let result = result.as_ref().map(rdkafka::Message::offset).map_err(refused);
         if matches!(result, Err(Unpublished::Refused(RDKafkaErrorCode::MessageTimedOut))) {
@@ -121,11 +121,39 @@ impl ProducerContext for Context {
 /// An idempotent producer.
 pub(crate) struct Publisher {
     producer: ThreadedProducer<Context>,
+    /// For what goes by itself. Whoever makes transactions sees to that with this one.
+    alone: Option<Alone>,
+}
+
+/// A producer whose batches have one record each, made when it is needed.
+struct Alone {
+    config: ClientConfig,
+    told: Told,
+    producer: OnceLock<ThreadedProducer<Context>>,
+}
+
+impl Alone {
+    fn producer(&self) -> KafkaResult<&ThreadedProducer<Context>> {
+        if let Some(producer) = self.producer.get() {
+            return Ok(producer);
+        }
+        let producer = connected(&self.config, self.told.clone())?;
+        Ok(self.producer.get_or_init(|| producer))
+    }
+}
+
+fn connected(config: &ClientConfig, told: Told) -> KafkaResult<ThreadedProducer<Context>> {
+    let producer: ThreadedProducer<Context> = config.create_with_context(Context(told))?;
+    lifeline::tie(producer.client(), config);
+    Ok(producer)
 }
 
 impl Publisher {
     pub(crate) fn new(properties: &Properties, told: Told) -> KafkaResult<Self> {
-        Self::made(&properties.producer(), told)
+        let mut config = properties.producer();
+        let producer = connected(&config, told.clone())?;
+        config.set("batch.num.messages", "1").set("linger.ms", "0");
+        Ok(Self { producer, alone: Some(Alone { config, told, producer: OnceLock::new() }) })
     }
 
     /// One whose records are part of transactions. Whatever another one of the same name has begun comes to its end first.
@@ -135,15 +163,9 @@ impl Publisher {
         name: &str,
         limit: Duration,
     ) -> KafkaResult<Self> {
-        let made = Self::made(&properties.transactional_producer(name), told)?;
-        made.producer.init_transactions(limit)?;
-        Ok(made)
-    }
-
-    fn made(config: &ClientConfig, told: Told) -> KafkaResult<Self> {
-        let producer: ThreadedProducer<Context> = config.create_with_context(Context(told))?;
-        lifeline::tie(producer.client(), config);
-        Ok(Self { producer })
+        let producer = connected(&properties.transactional_producer(name), told)?;
+        producer.init_transactions(limit)?;
+        Ok(Self { producer, alone: None })
     }
 
     /// The client, for its transactions.
@@ -172,6 +194,10 @@ impl Publisher {
                 (record.and_then(Record::key), record.and_then(Record::value))
             }
         };
+        let producer = match self.alone.as_ref().filter(|_| outgoing.is_alone) {
+            Some(alone) => alone.producer().map_err(|error| code(&error))?,
+            None => &self.producer,
+        };
         let topic = CString::new(&*outgoing.topic).map_err(|_| RDKafkaErrorCode::InvalidTopic)?;
         let headers = Headers::new(&outgoing.headers);
         let pending = Box::into_raw(pending);
@@ -185,10 +211,10 @@ impl Publisher {
             part(sys::rd_kafka_vtype_t::RD_KAFKA_VTYPE_OPAQUE, |it| it.ptr = pending.cast()),
             part(sys::rd_kafka_vtype_t::RD_KAFKA_VTYPE_HEADERS, |it| it.headers = headers.0),
         ];
+        let client = producer.client().native_ptr();
         // SAFETY: everything that the parts point to is alive; the value stays alive in `pending`, which librdkafka gives
         // back with the delivery report. On success it owns the headers.
-        let error =
-            unsafe { sys::rd_kafka_produceva(self.client(), parts.as_mut_ptr(), parts.len()) };
+        let error = unsafe { sys::rd_kafka_produceva(client, parts.as_mut_ptr(), parts.len()) };
         if error.is_null() {
             std::mem::forget(headers);
             return Ok(());
@@ -200,10 +226,6 @@ impl Publisher {
             sys::rd_kafka_error_destroy(error);
             Err(code.into())
         }
-    }
-
-    fn client(&self) -> *mut sys::rd_kafka_t {
-        self.producer.client().native_ptr()
     }
 
     /// The cluster's id, if brokers answer within the limit.
@@ -218,8 +240,24 @@ impl Publisher {
 
     /// Waits until nothing is on its way any more.
     pub(crate) fn flush(&self, limit: Duration) -> KafkaResult<()> {
-        self.producer.flush(limit)
+        let until = Instant::now() + limit;
+        self.producer.flush(limit)?;
+        match self.alone.as_ref().and_then(|it| it.producer.get()) {
+            Some(producer) => producer.flush(until.saturating_duration_since(Instant::now())),
+            None => Ok(()),
+        }
     }
+}
+
+/// Whether a record was refused for its size, or for that of the batch that it was in.
+pub(crate) fn is_too_large(error: RDKafkaErrorCode) -> bool {
+    use RDKafkaErrorCode::{InvalidMessageSize, MessageBatchTooLarge, MessageSizeTooLarge};
+    matches!(error, MessageSizeTooLarge | InvalidMessageSize | MessageBatchTooLarge)
+}
+
+/// What an error is about.
+fn code(error: &KafkaError) -> RDKafkaErrorCode {
+    error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Fail)
 }
 
 /// librdkafka's headers, until it owns them.

@@ -210,6 +210,7 @@ impl StateTopic {
             partition,
             tier: None,
             needed_at: Timestamp::default(),
+            is_alone: false,
             headers: Pack::default(),
             body: Some(Body { key, value }),
         })

@@ -21,7 +21,7 @@ use super::client::{Properties, Told};
 use super::commit::{self, Commits, Owned, Refusal, Request};
 use super::group::{Member, Pulse};
 use super::offsets;
-use super::publish::{At, Outgoing, Publisher, Receipt, Unpublished};
+use super::publish::{self, At, Outgoing, Publisher, Receipt, Unpublished};
 use crate::engine::inbox::{Inbox, Letter};
 use crate::event::{Event, Events};
 use crate::record::Record;
@@ -31,6 +31,8 @@ const EVERY: Duration = Duration::from_millis(100);
 const MOST: usize = 6000;
 /// How long the brokers may take for an answer, and the lanes for theirs.
 const ANSWER: Duration = Duration::from_secs(10);
+/// How long after one report another one comes that belongs to it.
+const TOGETHER: Duration = Duration::from_millis(50);
 /// The first and the longest wait after an abort.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
@@ -50,24 +52,38 @@ type Ticket = (u64, i64);
 /// What became of the hops of a transaction.
 #[derive(Default)]
 struct Deliveries {
-    told: Mutex<Vec<(Ticket, Result<At, Unpublished>)>>,
+    told: Mutex<Reports>,
     changed: Condvar,
+}
+
+#[derive(Default)]
+struct Reports {
+    all: Vec<(Ticket, Result<At, Unpublished>)>,
+    is_refused: bool,
 }
 
 impl Receipt for Deliveries {
     fn published(&self, ticket: Ticket, result: Result<At, Unpublished>) {
         let mut told = self.told.lock();
-        told.push((ticket, result));
+        told.is_refused |= result.is_err();
+        told.all.push((ticket, result));
         self.changed.notify_one();
     }
 }
 
 impl Deliveries {
-    /// Waits until so many are told of.
+    /// Waits until so many are told of. Once one was refused nothing more is sent, so that only those are waited for which are told with it.
     fn wait(&self, count: usize) -> Vec<(Ticket, Result<At, Unpublished>)> {
+        let until = Instant::now() + 2 * ANSWER;
         let mut told = self.told.lock();
-        self.changed.wait_while_for(&mut told, |it| it.len() < count, 2 * ANSWER);
-        std::mem::take(&mut *told)
+        while told.all.len() < count {
+            let left = until.saturating_duration_since(Instant::now());
+            let patience = if told.is_refused { TOGETHER.min(left) } else { left };
+            if self.changed.wait_for(&mut told, patience).timed_out() {
+                break;
+            }
+        }
+        std::mem::take(&mut told.all)
     }
 }
 
@@ -78,6 +94,8 @@ struct Open {
     sent: Vec<Ticket>,
     /// How many records of the state topic are in it.
     marks: usize,
+    /// Whether nothing else may come into it.
+    is_full: bool,
     since: Instant,
 }
 
@@ -148,7 +166,9 @@ impl Transactor {
                 return None;
             }
             let until = match &memory.open {
-                Some(open) if open.since.elapsed() >= EVERY || open.sent.len() >= MOST => {
+                Some(open)
+                    if open.is_full || open.since.elapsed() >= EVERY || open.sent.len() >= MOST =>
+                {
                     return Some(Work::Close);
                 }
                 Some(open) => Some(open.since + EVERY),
@@ -163,7 +183,14 @@ impl Transactor {
             let may_send = memory.not_before.is_none_or(|it| it <= Instant::now());
             if may_send && !state.hops.is_empty() {
                 let room = MOST - memory.open.as_ref().map_or(0, |it| it.sent.len());
-                let count = room.min(state.hops.len());
+                let together =
+                    state.hops.iter().take(room).take_while(|it| !it.outgoing.is_alone).count();
+                let count = match together {
+                    // One that goes by itself has a transaction of its own.
+                    0 if memory.open.is_some() => return Some(Work::Close),
+                    0 => 1,
+                    together => together,
+                };
                 return Some(Work::Send(state.hops.drain(..count).collect()));
             }
             let wait = until.map_or(ANSWER, |it| it.saturating_duration_since(Instant::now()));
@@ -189,6 +216,7 @@ impl Transactor {
             }
         };
         for Hop { lane, offset, record, outgoing, mark } in hops {
+            open.is_full |= outgoing.is_alone;
             let receipt = Arc::clone(&open.deliveries) as Arc<dyn Receipt>;
             if let Some(mark) = mark {
                 open.marks += 1;
@@ -216,7 +244,8 @@ impl Transactor {
                 };
                 publisher.producer().begin_transaction()?;
                 let (deliveries, sent) = (Arc::default(), Vec::new());
-                Open { publisher, deliveries, sent, marks: 0, since: Instant::now() }
+                let (marks, is_full, since) = (0, false, Instant::now());
+                Open { publisher, deliveries, sent, marks, is_full, since }
             }
         };
         Ok(memory.open.insert(open))
@@ -243,22 +272,20 @@ impl Transactor {
             return;
         };
         let count = sent.len() + marks;
-        let told = deliveries.wait(count);
+        let mut told = deliveries.wait(count);
         let mut lanes: BTreeMap<u64, Vec<i64>> = BTreeMap::new();
         for (lane, offset) in &sent {
             lanes.entry(*lane).or_default().push(*offset);
         }
-        let refused = told.iter().find_map(|it| match it.1 {
-            Err(Unpublished::Refused(code)) => Some(code),
-            _ => None,
-        });
+        let refused = refusal(&mut told);
         let owned = self.own(&mut lanes);
         let (Some(owned), None, true) = (&owned, refused, told.len() >= count) else {
             self.abort(memory, publisher);
             self.give_back(&sent, &told);
-            let code =
-                refused.or((told.len() < count).then_some(RDKafkaErrorCode::MessageTimedOut));
-            if let Some(code) = code {
+            let late = (told.len() < count).then_some((MARK, RDKafkaErrorCode::MessageTimedOut));
+            // A hop that is too large goes otherwise the next time, or elsewhere.
+            let is_moved = |it: &(Ticket, _)| it.0 != MARK && publish::is_too_large(it.1);
+            if let Some((_, code)) = refused.or(late).filter(|it| !is_moved(it)) {
                 self.back_off(memory, &KafkaError::MessageProduction(code));
             }
             return self.release();
@@ -424,6 +451,25 @@ impl Transactor {
     }
 }
 
+/// What was refused first of a transaction. Others that were not even sent because of that are free of it.
+fn refusal(told: &mut [(Ticket, Result<At, Unpublished>)]) -> Option<(Ticket, RDKafkaErrorCode)> {
+    use RDKafkaErrorCode::{PurgeInflight, PurgeQueue};
+    let is_unsent = |code: RDKafkaErrorCode| matches!(code, PurgeInflight | PurgeQueue);
+    let refused = |it: &(Ticket, Result<At, Unpublished>)| match it.1 {
+        Err(Unpublished::Refused(code)) => Some((it.0, code)),
+        _ => None,
+    };
+    let Some(first) = told.iter().filter_map(refused).find(|it| !is_unsent(it.1)) else {
+        return told.iter().find_map(refused);
+    };
+    for it in told.iter_mut() {
+        if refused(it).is_some_and(|it| is_unsent(it.1)) {
+            it.1 = Err(Unpublished::Aborted);
+        }
+    }
+    Some(first)
+}
+
 /// A lane and offsets of it.
 type LaneOffsets = (u64, Vec<i64>);
 
@@ -443,4 +489,24 @@ fn by_inbox(
         }
     }
     inboxes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_sent_because_of_another_is_not_refused() {
+        use RDKafkaErrorCode::{MessageSizeTooLarge, PurgeQueue};
+        use Unpublished::{Aborted, Refused};
+        let unsent = || ((1, 1), Err(Refused(PurgeQueue)));
+        let mut told = [((1, 0), Ok(7)), unsent(), ((1, 2), Err(Refused(MessageSizeTooLarge)))];
+        assert_eq!(refusal(&mut told), Some(((1, 2), MessageSizeTooLarge)));
+        assert_eq!((told[0].1, told[1].1), (Ok(7), Err(Aborted)));
+        // Where there is no other, as with a topic that nobody may write to, it is.
+        let mut told = [unsent()];
+        assert_eq!(refusal(&mut told), Some(((1, 1), PurgeQueue)));
+        assert_eq!(told, [unsent()]);
+        assert_eq!(refusal(&mut [((1, 0), Ok(7))]), None);
+    }
 }

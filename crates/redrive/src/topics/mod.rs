@@ -227,11 +227,11 @@ pub(crate) async fn reach(config: &Config, within: Duration) -> Result<Reached, 
             cluster
         });
         let cluster = cluster.await.ok().flatten();
-        if let Some(reason) = told.refused() {
-            return Err(RunError::Refused(reason.to_owned()));
-        }
         if cluster.is_some() {
             break;
+        }
+        if let Some(reason) = told.refused() {
+            return Err(RunError::Refused(reason.to_owned()));
         }
         if Instant::now() > until {
             let last = last.lock().clone();

@@ -39,6 +39,11 @@ impl Facts {
         self.setting(name)?.value.parse().ok()
     }
 
+    /// How large a batch of records may be.
+    pub(crate) fn largest_batch(&self) -> Option<i64> {
+        self.number("max.message.bytes")
+    }
+
     /// How long it keeps records, if not for ever.
     pub(crate) fn retention(&self) -> Option<Duration> {
         self.number("retention.ms").and_then(|it| u64::try_from(it).ok()).map(Duration::from_millis)
