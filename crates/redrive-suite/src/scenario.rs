@@ -1,6 +1,6 @@
 //! What happens: records are produced, members come and go, and in the end everything is counted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -192,6 +192,8 @@ pub struct Report {
     pub dead_lettered: u64,
     /// How many are neither.
     pub lost: u64,
+    /// How many are dead letters that should be done, or done that should be dead letters.
+    pub misplaced: u64,
     /// How many ran before their time.
     pub early: u64,
     /// How many ran more than once for the same attempt.
@@ -526,6 +528,7 @@ impl Scenario {
         // By record, and how often it was published.
         let mut copies: BTreeMap<(u64, String), u64> = BTreeMap::new();
         let mut dead: BTreeMap<u64, u64> = BTreeMap::new();
+        let mut misplaced = BTreeSet::new();
         for topic in topics.iter().skip(1) {
             for copy in broker.read(topic)? {
                 let Some(task) = copy.value.as_deref().and_then(Task::from_value) else {
@@ -533,6 +536,10 @@ impl Scenario {
                 };
                 if topic.ends_with(".dlt") {
                     *dead.entry(task.id).or_default() += 1;
+                    // Those behind a dead letter of their entity follow it, whatever they are.
+                    if !task.is_hopeless && copy.header("redrive-reason") != Some("follower") {
+                        misplaced.insert(task.id);
+                    }
                 } else {
                     let attempt = copy.header("redrive-overall-attempts").unwrap_or_default();
                     *copies.entry((task.id, attempt.to_owned())).or_default() += 1;
@@ -547,6 +554,8 @@ impl Scenario {
             report.done += u64::from(life.done > 0);
             report.dead_lettered += u64::from(letters > 0);
             report.lost += u64::from(life.done == 0 && letters == 0);
+            let is_wrong = misplaced.contains(&task.id) || life.done > 0 && task.is_hopeless;
+            report.misplaced += u64::from(is_wrong);
             report.early += u64::from(life.early > 0);
             report.run_twice += u64::from(life.starts.values().any(|it| *it > 1));
             report.dead_twice += u64::from(letters > 1);
@@ -600,9 +609,9 @@ fn deposed(directory: &Path) -> Result<u64> {
 }
 
 impl Report {
-    /// Whether the promises were kept that hold whatever happens: nothing lost, nothing early, nothing out of order.
+    /// Whether the promises were kept that hold whatever happens: nothing lost or in the wrong place, nothing early, nothing out of order.
     pub fn is_kept(&self) -> bool {
-        self.lost == 0 && self.early == 0 && self.out_of_order == 0
+        self.lost == 0 && self.misplaced == 0 && self.early == 0 && self.out_of_order == 0
     }
 }
 
@@ -611,11 +620,12 @@ impl std::fmt::Display for Report {
         let (half, most, all) = self.late;
         write!(
             f,
-            "produced {} done {} dead-lettered {} | lost {} early {} out of order {} run twice {} | published twice {} dead twice {} deposed {} | late p50 {half} p99 {most} max {all} ms | {:.1} s",
+            "produced {} done {} dead-lettered {} | lost {} misplaced {} early {} out of order {} run twice {} | published twice {} dead twice {} deposed {} | late p50 {half} p99 {most} max {all} ms | {:.1} s",
             self.produced,
             self.done,
             self.dead_lettered,
             self.lost,
+            self.misplaced,
             self.early,
             self.out_of_order,
             self.run_twice,

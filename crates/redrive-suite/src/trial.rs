@@ -16,8 +16,8 @@ use tokio::task::JoinHandle;
 use crate::broker::{Broker, Found, Sent};
 use crate::ledger;
 
-/// How long anything may take that should happen at once. The machine may be busy.
-pub const SOON: Duration = Duration::from_secs(40);
+/// How long anything may take that should happen at once. The machine may be busy, or stand still for a while.
+pub const SOON: Duration = Duration::from_secs(90);
 
 /// How often a condition is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(10);

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use redrive::config::FlowConfig;
-use redrive::{Context, Delayed, Failure, Policy, Record, Strategy, Tier};
+use redrive::{Context, Delayed, Event, Failure, Policy, Record, Strategy, Tier};
 use redrive_suite::trial::{Runs, Trial};
 
 use super::{fixed, single};
@@ -22,6 +22,12 @@ async fn records_of_a_retry_topic_that_is_draining_are_finished() -> Result<()> 
     trial.records(&old, 3).await?;
     assert!(member.handle.pause(&trial.topic));
     member.stop().await?;
+    // Who does not name it any more is told.
+    let unaware = trial.start(single(&trial), |_: Record, _: Context| async {}).await?;
+    let is_it =
+        |it: &Event| matches!(it, Event::LeftBehind { topic, records: 3.. } if **topic == *old);
+    unaware.told("records were left behind", is_it).await?;
+    unaware.stop().await?;
     let runs = Runs::default();
     let noted = runs.clone();
     let after = FlowConfig { draining: vec![old.clone()], ..FlowConfig::new(single(&trial)) };

@@ -1,12 +1,17 @@
 //! Brokers that die, or stand still.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use redrive::{Backoff, Context, Delayed, Failure, Policy, Random, Record, Strategy, Tier};
+use redrive::config::{Config, Drain};
+use redrive::{Backoff, Context, Delayed, Event, Failure, Policy, Random, Record, Strategy, Tier};
 use redrive_suite::own::OwnBroker;
 use redrive_suite::trial::{Runs, Trial, until};
+use redrive_suite::wire::Wired;
+use tokio::sync::watch;
+
+use super::single;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_lost_when_the_broker_is_killed_and_comes_back() -> Result<()> {
@@ -120,5 +125,62 @@ async fn a_cluster_that_had_no_brokers_for_a_while_is_found_again() -> Result<()
         member.stop().await?;
     }
     drop(own);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hop_that_no_broker_takes_in_time_is_held_and_goes_when_they_are_back() -> Result<()> {
+    let wired = Wired::start().await?;
+    let trial = Trial::on(wired.broker(), "timed-out", 1).await?;
+    let (runs, goes_on) = (Runs::default(), watch::Sender::new(false));
+    let (noted, waits) = (runs.clone(), goes_on.clone());
+    let config = trial
+        .plain_config(single(&trial))
+        .with_kafka("message.timeout.ms", "1000")
+        .with_kafka("session.timeout.ms", "45000");
+    let member = trial
+        .start_with(config, move |record: Record, context: Context| {
+            let run = noted.note(&record, &context);
+            let mut goes_on = waits.subscribe();
+            async move {
+                drop(goes_on.wait_for(|it| *it).await);
+                if run.attempt == 0 { Err(Failure::of_status(503)) } else { Ok(()) }
+            }
+        })
+        .await?;
+    trial.produce(["order"])?;
+    runs.reach(1).await?;
+    wired.cut();
+    goes_on.send_replace(true);
+    member.told("the failure", |it| matches!(it, Event::PublishFailed { .. })).await?;
+    assert!(!member.state().is_ready());
+    assert_eq!(member.flow()?.unpublished, 1);
+    wired.mend();
+    trial.settled(&[&trial.topic, &trial.retry()]).await?;
+    assert_eq!(runs.all().last().map(|it| it.attempt), Some(1));
+    member.until("all is well", redrive::State::is_ready).await?;
+    member.stop().await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_whose_brokers_are_away_ends_in_time() -> Result<()> {
+    let wired = Wired::start().await?;
+    let trial = Trial::on(wired.broker(), "ends", 2).await?;
+    let drain = Drain { shutdown: Duration::from_secs(1), ..Drain::default() };
+    let config = Config { drain, ..trial.config(single(&trial)) };
+    let member = trial
+        .start_with(
+            config.with_kafka("session.timeout.ms", "45000"),
+            |_: Record, _: Context| async { Err::<(), _>(Failure::of_status(503)) },
+        )
+        .await?;
+    trial.produce(0..10)?;
+    trial.records(&trial.retry(), 10).await?;
+    wired.cut();
+    let began = Instant::now();
+    member.stop().await?;
+    // Ten seconds are for the brokers, and the machine may be slow.
+    assert!(began.elapsed() < Duration::from_secs(25), "{:?}", began.elapsed());
     Ok(())
 }

@@ -321,6 +321,37 @@ async fn a_panic_is_a_failure_of_kind_panic_before_and_after_the_first_await() -
     Ok(())
 }
 
+/// Panics when it is dropped.
+struct Grudge;
+
+impl Drop for Grudge {
+    #[expect(clippy::panic, reason = "that is what is tried")]
+    fn drop(&mut self) {
+        panic!("that was not finished");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_panics_when_it_is_given_up_has_failed_all_the_same() -> Result<()> {
+    let trial = Trial::new("grudge", 1).await?;
+    let flow = FlowConfig::new(trial.flow()).with_timeout(Duration::from_millis(200));
+    let member = trial
+        .start(flow, |record: Record, _: Context| async move {
+            if record.value() == Some(b"hangs") {
+                let _grudge = Grudge;
+                tokio::time::sleep(Duration::from_secs(3600)).await;
+            }
+        })
+        .await?;
+    trial.produce(["hangs", "fine"])?;
+    let letters = trial.letters(1).await?;
+    assert!(letters[0].header("redrive-error-message").unwrap().contains("200ms"));
+    trial.settled(&[&trial.topic]).await?;
+    assert_eq!(member.flow()?.running, 0);
+    member.stop().await?;
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_takes_longer_than_its_limit_is_a_failure_of_kind_timeout() -> Result<()> {
     let trial = Trial::new("timeout", 1).await?;

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use anyhow::Result;
+use redrive::config::FlowConfig;
+use redrive::headers::Dialect;
 use redrive::{Context, Delayed, Event, Failure, Flow, Policy, Record, Strategy, Tier};
 use redrive_suite::broker::{Broker, Sent};
 use redrive_suite::own::OwnBroker;
@@ -88,6 +90,9 @@ async fn a_record_too_large_for_its_retry_topic_ends_as_a_dead_letter() -> Resul
     trial.produce([&large])?;
     let letters = trial.letters(1).await?;
     assert_eq!(letters[0].header("redrive-reason"), Some("too-large"));
+    // And what had gone wrong before.
+    assert_eq!(letters[0].header("redrive-status"), Some("503"));
+    assert!(letters[0].header("redrive-failed-at").is_some());
     assert_eq!(letters[0].value.as_deref(), Some(large.as_bytes()));
     trial.settled(&[&trial.topic]).await?;
     member.until("all is well", redrive::State::is_ready).await?;
@@ -95,6 +100,74 @@ async fn a_record_too_large_for_its_retry_topic_ends_as_a_dead_letter() -> Resul
     assert_eq!(member.flow()?.dead_lettered, 1);
     member.stop().await?;
     Ok(())
+}
+
+/// What a dialect writes of the failure is left out, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_tells_of_the_failure_in_a_dialect_is_left_out_as_well() -> Result<()> {
+    let trial = Trial::new("trimmed-dialect", 1).await?;
+    small(&trial.broker, &trial.retry(), "3000").await?;
+    let runs = Runs::default();
+    let noted = runs.clone();
+    let flow = FlowConfig { dialect: Dialect::Spring, ..FlowConfig::new(delayed(&trial)) };
+    let member = trial
+        .start(flow, move |record: Record, context: Context| {
+            let run = noted.note(&record, &context);
+            let mut failure = Failure::of_status(503);
+            failure.detail = Some("at a line ".repeat(300));
+            async move { if run.attempt == 0 { Err(failure) } else { Ok(()) } }
+        })
+        .await?;
+    trial.produce(["x".repeat(1000)])?;
+    runs.reach(2).await?;
+    let copy = &trial.broker.read(&trial.retry())?[0];
+    assert_eq!(copy.header("kafka_exception-stacktrace"), None);
+    assert!(copy.header("kafka_original-topic").is_some());
+    trial.settled(&[&trial.topic, &trial.retry()]).await?;
+    assert!(trial.broker.read(&trial.dead_letters())?.is_empty());
+    member.stop().await?;
+    Ok(())
+}
+
+/// Brokers refuse a batch as a whole, whichever of its records are too large.
+async fn side_by_side(name: &str, batch: Option<&str>) -> Result<()> {
+    const RECORDS: usize = 60;
+    let trial = Trial::new(name, 1).await?;
+    small(&trial.broker, &trial.retry(), "20000").await?;
+    let policy = Policy::default().with_delayed(Delayed::attempts(1).with_backoff(fixed(1000)));
+    let config = trial.config(delayed(&trial).with_default(policy));
+    let config = batch.into_iter().fold(config, |config, it| config.with_kafka("batch.size", it));
+    let runs = Runs::default();
+    let noted = runs.clone();
+    let member = trial
+        .start_with(config, move |record: Record, context: Context| {
+            let run = noted.note(&record, &context);
+            async move { if run.attempt == 0 { Err(Failure::of_status(503)) } else { Ok(()) } }
+        })
+        .await?;
+    let small = |it: usize| format!("{it:0>1000}");
+    let large = "x".repeat(30_000);
+    let values = (0..RECORDS).map(|it| if it == RECORDS / 2 { large.clone() } else { small(it) });
+    trial.produce(values)?;
+    trial.settled(&[&trial.topic, &trial.retry()]).await?;
+    let letters = trial.broker.read(&trial.dead_letters())?;
+    let sizes: Vec<_> = letters.iter().map(|it| it.value.as_ref().map(Vec::len)).collect();
+    assert_eq!(sizes, [Some(large.len())]);
+    assert_eq!(letters[0].header("redrive-reason"), Some("too-large"));
+    for it in (0..RECORDS).filter(|it| *it != RECORDS / 2) {
+        let attempts: Vec<_> = runs.of(&small(it)).iter().map(|it| it.attempt).collect();
+        assert_eq!(attempts, [0, 1], "{it}");
+    }
+    member.until("all is well", redrive::State::is_ready).await?;
+    member.stop().await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn records_are_not_taken_for_too_large_because_of_those_beside_them() -> Result<()> {
+    side_by_side("beside", None).await?;
+    // As if the limit had been lowered after the start.
+    side_by_side("lowered", Some("1000000")).await
 }
 
 /// A flow that stopped because nothing takes a large record, and what its handler answers from then on.

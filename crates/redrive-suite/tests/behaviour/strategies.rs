@@ -158,6 +158,44 @@ async fn records_wait_in_the_retry_topic_and_run_from_the_source_again() -> Resu
     Ok(())
 }
 
+/// A record of each partition runs twice, in the end where it came from, though it waited in a topic that has but one.
+async fn comes_home(trial: &Trial, waits_in: &str, strategy: Strategy) -> Result<()> {
+    trial.broker.make_topics(&[(waits_in, 1)], &[]).await?;
+    let (member, runs) = failing(trial, trial.flow().with_strategy(strategy), 1).await?;
+    let sent = (0..3).map(|it| Sent {
+        partition: it,
+        key: Some(b"the same".to_vec()),
+        ..Sent::value(it.to_string())
+    });
+    trial.broker.send(&trial.topic, &sent.collect::<Vec<_>>())?;
+    runs.reach(6).await?;
+    trial.settled(&[&trial.topic, waits_in]).await?;
+    for partition in 0..3 {
+        let own = runs.of(&partition.to_string());
+        let seen: Vec<_> = own.iter().map(|it| (it.partition, it.attempt)).collect();
+        assert_eq!(seen, [(partition, 0), (partition, 1)]);
+    }
+    member.stop().await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn records_come_back_to_the_partition_of_the_source_that_they_left() -> Result<()> {
+    let trial = Trial::new("back-home", 3).await?;
+    let tier = Tier::endless(trial.retry()).with_delay(millis(100));
+    comes_home(&trial, &trial.retry(), Strategy::BackToSource(tier)).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn records_of_a_delay_topic_go_to_the_partition_of_the_retry_topic_they_belong_to()
+-> Result<()> {
+    let trial = Trial::new("delay-home", 3).await?;
+    let delay = format!("{}.delay", trial.topic);
+    let delays = vec![Tier::new(&*delay, millis(100))];
+    let strategy = Strategy::DelayThenRetry { delays, retry: trial.retry().into() };
+    comes_home(&trial, &delay, strategy).await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_relay_moves_records_to_its_own_target_whatever_their_headers_name() -> Result<()> {
     let trial = Trial::new("relay", 1).await?;
