@@ -41,7 +41,7 @@ impl Work for Delays {
     }
 
     fn lasts(&self, _: Scale) -> u64 {
-        25
+        35
     }
 
     fn turn(&self, bench: &mut Bench, case: &Case, engine: Engine, _: u64) -> Result<Sample> {

@@ -46,6 +46,10 @@ impl Work for Keys {
         None
     }
 
+    fn lasts(&self, scale: Scale) -> u64 {
+        scale.seconds * 2 + 5
+    }
+
     fn turn(&self, bench: &mut Bench, case: &Case, engine: Engine, _: u64) -> Result<Sample> {
         let keys = FORMS.iter().find(|it| it.0 == case.label).map_or(1, |it| it.1);
         // Spring has a thread for each partition, and no more.

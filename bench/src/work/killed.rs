@@ -45,7 +45,7 @@ impl Work for Killed {
     }
 
     fn lasts(&self, _: Scale) -> u64 {
-        25
+        35
     }
 
     fn turn(&self, bench: &mut Bench, _: &Case, engine: Engine, _: u64) -> Result<Sample> {

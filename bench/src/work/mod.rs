@@ -47,7 +47,7 @@ pub(crate) trait Work {
 
     /// How many seconds a turn lasts, more or less.
     fn lasts(&self, scale: Scale) -> u64 {
-        scale.seconds + 2
+        scale.seconds + 5
     }
 
     /// How many records make sense at all.

@@ -46,7 +46,7 @@ impl Work for Pending {
     }
 
     fn lasts(&self, _: Scale) -> u64 {
-        60
+        80
     }
 
     fn turn(&self, bench: &mut Bench, _: &Case, engine: Engine, _: u64) -> Result<Sample> {
