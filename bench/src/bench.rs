@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::io::Read;
+#[cfg(target_os = "linux")]
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -158,11 +160,23 @@ impl Bench {
         Ok(command)
     }
 
-    /// Starts an engine's turn.
+    /// Starts an engine's turn. On Linux it ends with this process, however that ends.
+    #[cfg_attr(
+        target_os = "linux",
+        expect(unsafe_code, reason = "the standard library cannot tie a child to its parent")
+    )]
     pub(crate) fn start(&self, engine: Engine, turn: &Turn) -> Result<Running> {
         let mut command = self.command(engine)?;
         command.args(["--kafka", &self.kafka]).args(turn.flags());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        #[cfg(target_os = "linux")]
+        // SAFETY: between fork and exec there is nothing but this one call, which allocates nothing.
+        unsafe {
+            command.pre_exec(|| {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                Ok(())
+            });
+        }
         let child = command.spawn().with_context(|| format!("{} does not start", engine.name()))?;
         Ok(Running { child: Some(child), engine })
     }

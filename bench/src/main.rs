@@ -20,6 +20,7 @@ mod targets;
 mod task;
 mod topics;
 mod turn;
+mod witness;
 mod work;
 
 use std::path::PathBuf;

@@ -25,7 +25,7 @@ enum Shown {
     Least,
 }
 
-const COLUMNS: [Column; 20] = [
+const COLUMNS: [Column; 22] = [
     Column("CPU s per million", "cpu_per_million", number, Shown::Median),
     Column("peak memory, MiB", "rss", grouped, Shown::Median),
     Column("while they wait, MiB", "rss_waiting", grouped, Shown::Median),
@@ -46,6 +46,8 @@ const COLUMNS: [Column; 20] = [
     Column("run twice", "twice", grouped, Shown::Most),
     Column("measured, s", "took", number, Shown::Median),
     Column("records", "records", grouped, Shown::Median),
+    Column("machine late p99, ms", "machine_p99", number, Shown::Median),
+    Column("taken by the host, %", "stolen", number, Shown::Median),
 ];
 
 /// Work whose speed says nothing.

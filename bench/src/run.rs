@@ -10,6 +10,7 @@ use crate::bench::{Bench, Scale};
 use crate::measure::Sample;
 use crate::results::Results;
 use crate::turn::Engine;
+use crate::witness::Witness;
 use crate::work::{self, Case, Work};
 
 /// What is asked for.
@@ -152,7 +153,12 @@ fn fail(
 /// Does a turn. One that was over too soon says nothing, and is done anew with more records.
 fn measured(bench: &mut Bench, work: &dyn Work, planned: &mut Planned) -> Result<Sample> {
     loop {
-        let sample = work.turn(bench, &planned.case, planned.engine, planned.records)?;
+        let witness = Witness::begin();
+        let turned = work.turn(bench, &planned.case, planned.engine, planned.records);
+        // It ends where the turn failed, too.
+        let seen = witness.end();
+        let mut sample = turned?;
+        sample.0.extend(seen.0);
         if bench.scale.is_quick || work.pilot(bench.scale).is_none() {
             return Ok(sample);
         }
