@@ -193,6 +193,7 @@ impl Driver {
         self.let_time_pass();
         let offset = self.fetch(None);
         self.running.clear();
+        self.lane.given_back(offset, Rc::clone(&self.payload));
         assert!(self.lane.failed(offset, true, at(self.now), &mut self.slots));
         self.lane.judged(offset, Next::Publish(1), at(self.now), &mut self.slots);
         self.perform();

@@ -123,7 +123,7 @@ impl Driver {
             self.lane.fetched_all(0, self.batch.drain(..), at(self.now), &mut self.slots);
             self.perform();
             while let Some(offset) = self.running.pop() {
-                self.lane.succeeded_all(0, [offset], at(self.now), &mut self.slots);
+                self.lane.succeeded_all(0, Some(offset..offset + 1), at(self.now), &mut self.slots);
                 self.perform();
             }
         }

@@ -140,8 +140,10 @@ impl Bench {
     /// A run fails. Returns whether a verdict is wanted.
     fn fail(&mut self, offset: i64) -> (bool, Vec<Act>) {
         let mut is_wanted = false;
-        let actions =
-            self.feed(|lane, now, slots| is_wanted = lane.failed(offset, true, now, slots));
+        let actions = self.feed(|lane, now, slots| {
+            lane.given_back(offset, offset);
+            is_wanted = lane.failed(offset, true, now, slots);
+        });
         (is_wanted, actions)
     }
 
@@ -285,6 +287,103 @@ fn what_is_settled_out_of_order_does_not_run_again_after_a_restart() {
     let mut bench = bench.again(config(LaneKind::Source));
     assert_eq!(bench.lane.position(), 0);
     assert_eq!(runs(&bench.fetch((0..5).map(fresh))), [0, 2, 4]);
+}
+
+#[test]
+fn neighbours_that_succeed_are_settled_together_but_for_those_that_failed() {
+    let mut bench = Bench::new(config(LaneKind::Source));
+    assert_eq!(runs(&bench.fetch((0..600).map(fresh))).len(), 600);
+    assert_eq!(bench.slots.running(), 600);
+    let hop = Next::Publish("retry");
+    assert_eq!(bench.fail_then(300, hop), [publish(300, Hop::Verdict("retry"))]);
+    // Whoever tells too much, or tells it twice, settles nothing that is on its way or was never read.
+    for _ in 0..2 {
+        let told = [0..500, 500..900];
+        assert_eq!(bench.feed(|lane, now, slots| lane.succeeded_all(told, now, slots)), []);
+        assert_eq!((bench.slots.running(), bench.lane.commit_point()), (0, 300));
+    }
+    assert_eq!(bench.published(300), []);
+    assert_eq!((bench.lane.commit_point(), bench.lane.position()), (600, 600));
+}
+
+#[test]
+fn to_tell_of_neighbours_together_or_one_by_one_comes_to_the_same() {
+    for seed in 0..200u64 {
+        let mut draws = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        let mut draw = |below: u64| {
+            draws = draws.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            i64::try_from((draws >> 33) % below).unwrap()
+        };
+        // Everything runs at once, so that nothing begins in between.
+        let (metadata_chars, ready_limit) = (100, 100_000);
+        let kind = || LaneConfig { metadata_chars, ready_limit, ..config(LaneKind::Source) };
+        let bench = || Bench::new(kind()).with_slots(Slots::new(100_000));
+        let mut benches = [bench(), bench()];
+        let mut next = 0;
+        for _ in 0..40 {
+            let (count, start, length) = (draw(400), draw(2000), draw(500));
+            // Some offsets are never delivered, and some records have a priority of their own.
+            let items: Vec<_> = (next..next + count)
+                .filter(|it| it % 97 != 13)
+                .map(|it| Item { priority: u8::from(it % 50 == 7), ..fresh(it) })
+                .collect();
+            next += count;
+            let (failed, wait) = (start + length / 2, 1 + draw(300));
+            let mut asked = Vec::new();
+            for (bench, is_together) in benches.iter_mut().zip([true, false]) {
+                bench.now += wait;
+                let mut actions = bench.fetch(items.clone());
+                if bench.lane.position() > failed && failed % 3 == 0 && bench.fail(failed).0 {
+                    actions.extend(bench.feed(|lane, now, slots| {
+                        lane.judged(failed, Next::Publish("retry"), now, slots);
+                    }));
+                }
+                let run = start..start + length;
+                actions.extend(bench.feed(|lane, now, slots| {
+                    if is_together {
+                        lane.succeeded_all(Some(run), now, slots);
+                    } else {
+                        run.for_each(|it| lane.succeeded(it, now, slots));
+                    }
+                }));
+                let lane = (bench.lane.commit_point(), bench.lane.held(), bench.slots.running());
+                // Which commits and blocks there are depends on when the clock is looked at.
+                actions.retain(|it| !matches!(it, Action::Store(_) | Action::Delete(_)));
+                asked.push((actions, lane));
+            }
+            assert!(asked[0] == asked[1], "seed {seed}: {:?} {:?}", asked[0].1, asked[1].1);
+        }
+        let committed = benches.map(|mut bench| {
+            bench.until(bench.now + 2000);
+            let mut again = bench.again(kind()).with_slots(Slots::new(100_000));
+            runs(&again.fetch((0..next).map(fresh)))
+        });
+        assert_eq!(committed[0], committed[1], "seed {seed}");
+    }
+}
+
+#[test]
+fn a_drain_waits_for_runs_of_which_only_the_offset_is_kept() {
+    let mut bench = Bench::new(config(LaneKind::Source));
+    bench.fetch((0..3).map(fresh));
+    assert_eq!(bench.drain(millis(5000)), []);
+    bench.feed(|lane, now, slots| lane.succeeded_all(Some(0..2), now, slots));
+    assert_eq!(bench.until(START + 2000), []);
+    assert_eq!(bench.feed(|lane, now, slots| lane.succeeded(2, now, slots)), [Action::Drained]);
+    assert_eq!(bench.left.committed.unwrap().0, 3);
+}
+
+#[test]
+fn a_lane_that_is_lost_gives_the_slots_of_its_runs_back() {
+    let mut bench = Bench::new(config(LaneKind::Source));
+    bench.fetch((0..3).map(fresh));
+    assert_eq!(bench.slots.running(), 3);
+    bench.feed(|lane, now, slots| lane.lose(now, slots));
+    assert_eq!(bench.slots.running(), 0);
+    // What they come to does not count any more.
+    bench.feed(|lane, now, slots| lane.succeeded_all(Some(0..3), now, slots));
+    assert_eq!((bench.slots.running(), bench.lane.commit_point()), (0, 0));
+    assert!(!bench.fail(1).0);
 }
 
 #[test]

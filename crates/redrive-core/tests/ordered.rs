@@ -44,6 +44,10 @@ impl Payload for Record {
     fn share(&mut self) -> Self {
         *self
     }
+
+    fn bytes(&self) -> usize {
+        size_of::<Self>()
+    }
 }
 
 fn at(millis: i64) -> Timestamp {
@@ -103,7 +107,12 @@ struct Bench {
     unread: u32,
     /// Whether followers are refused at first, and sent another way.
     refuses: bool,
+    /// Whether nobody is told that what is sent unrun has arrived, and what that was.
+    is_silent: bool,
+    unanswered: Vec<(Part, i64)>,
     is_source_open: bool,
+    /// How often the lane asked where the source ends.
+    asked: u32,
 }
 
 impl Bench {
@@ -112,6 +121,18 @@ impl Bench {
     }
 
     fn after(
+        config: OrderedConfig,
+        logs: Vec<Vec<Record>>,
+        committed: Vec<(i64, String)>,
+        markers: Vec<Marker>,
+    ) -> Self {
+        let mut bench = Self::assigned(config, logs, committed, markers);
+        bench.pass_time(0);
+        bench
+    }
+
+    /// A lane that nothing was done for yet.
+    fn assigned(
         config: OrderedConfig,
         logs: Vec<Vec<Record>>,
         committed: Vec<(i64, String)>,
@@ -132,7 +153,7 @@ impl Bench {
         let end = i64::try_from(markers.len()).unwrap();
         let lane =
             OrderedLane::assigned(config, &parts, end, read, at(START), |_| vec![], |_, _| None);
-        let mut bench = Self {
+        Self {
             lane: lane.unwrap(),
             slots: Slots::new(1000),
             now: START,
@@ -146,10 +167,11 @@ impl Bench {
             told: Vec::new(),
             unread: 0,
             refuses: false,
+            is_silent: false,
+            unanswered: Vec::new(),
             is_source_open: false,
-        };
-        bench.pass_time(0);
-        bench
+            asked: 0,
+        }
     }
 
     /// Reads all there is, and carries out what the lane asks for, until it asks for nothing.
@@ -191,6 +213,11 @@ impl Bench {
                 {
                     let next = Next::Publish(To(None, 0));
                     self.lane.redirected(part, offset, next, now, &mut self.slots);
+                }
+                Action::Publish { offset, hop: Hop::Follow | Hop::DeadLetter(_), .. }
+                    if self.is_silent =>
+                {
+                    self.unanswered.push((part, offset));
                 }
                 Action::Publish { offset, payload, hop } => {
                     let (to, due) = match hop {
@@ -252,6 +279,11 @@ impl Bench {
                 self.state_end += 1;
                 self.lane.unmarked(marker, now, &mut self.slots);
             }
+            OrderedAction::FindEnd => {
+                self.asked += 1;
+                let end = i64::try_from(self.logs[0].len()).unwrap();
+                self.lane.source_ends(end, now, &mut self.slots);
+            }
             OrderedAction::Drained => {}
         }
     }
@@ -271,7 +303,7 @@ impl Bench {
     /// The first that runs succeeds.
     fn succeed(&mut self) -> i64 {
         let (part, offset, record) = self.running.remove(0);
-        self.lane.succeeded_all(part, [offset], at(self.now), &mut self.slots);
+        self.lane.succeeded_all(part, Some(offset..offset + 1), at(self.now), &mut self.slots);
         self.go_on();
         record.identity.origin
     }
@@ -504,6 +536,44 @@ fn a_follower_does_not_overtake_a_head_that_was_running_when_its_owner_died() {
     assert_eq!(bench.running.iter().map(|it| (it.0, it.1)).collect::<Vec<_>>(), [(1, 0)]);
 }
 
+/// Found in seed 558758: an owner that was deposed read on, and dead-lettered what it read. An operator sent that back, and it ran before those in front of
+/// it were read, since they came after the end of the source that its new owner had noted.
+#[test]
+fn what_a_deposed_owner_dead_lettered_and_an_operator_sent_back_waits_for_its_origin() {
+    let mut bench = Bench::new(config(OnDeadLetter::Release), two_tiers());
+    bench.is_source_open = false;
+    let of = |origin| Record { entity: Some(1), ..fresh(order(origin), START) };
+    bench.logs[0].extend((0..3).map(of));
+    let again = Identity { redriven: 1, ..order(1) };
+    bench.logs[1].push(Record { identity: again, hop: 1, due: START, ..of(1) });
+    bench.pass_time(1000);
+    assert_eq!((bench.running(), bench.asked), (vec![], 1));
+    bench.is_source_open = true;
+    for expected in [order(0), order(1), again, order(2)] {
+        bench.pass_time(1000);
+        let running: Vec<_> = bench.running.iter().map(|it| it.2.identity).collect();
+        assert_eq!(running, [expected]);
+        bench.succeed();
+    }
+    assert_eq!(bench.asked, 1);
+}
+
+#[test]
+fn an_origin_that_the_source_does_not_have_is_not_waited_for() {
+    // It was made anew, or lost its end.
+    let mut logs = two_tiers();
+    logs[0].push(Record { entity: Some(2), ..fresh(order(0), START) });
+    let of = |origin| Record { entity: Some(1), ..fresh(order(origin), START) };
+    logs[1].extend([7, 9].map(|it| Record { hop: 1, due: START, ..of(it) }));
+    let mut bench = Bench::new(config(OnDeadLetter::Hold), logs);
+    let mut ran = bench.running();
+    ran.sort_unstable();
+    assert_eq!(ran, [0, 7]);
+    bench.succeed();
+    bench.succeed();
+    assert_eq!((bench.running(), bench.asked <= 2), (vec![9], true));
+}
+
 #[test]
 fn a_blocked_entity_with_very_many_followers_stays_within_the_index_limit() {
     const FOLLOWERS: u32 = 100_000;
@@ -564,7 +634,8 @@ fn entities_with_nothing_pending_cost_nothing() {
         // What was read is not needed any more.
         let offsets: Vec<_> = bench.running.drain(..).map(|it| it.1).collect();
         assert_eq!(offsets.len(), 500);
-        bench.lane.succeeded_all(0, offsets, at(bench.now), &mut bench.slots);
+        let runs = offsets.into_iter().map(|it| it..it + 1);
+        bench.lane.succeeded_all(0, runs, at(bench.now), &mut bench.slots);
         bench.go_on();
     }
     let census = bench.lane.census();
@@ -649,6 +720,93 @@ fn folded_records_that_retention_deleted_are_told_and_the_entity_goes_on() {
     assert!(lost.iter().all(|it| !ran.contains(it)), "{lost:?} {ran:?}");
     assert_eq!(lost.len() + ran.len(), 40);
     assert_eq!(bench.lane.census().entities, 0);
+}
+
+/// A lane with room for few records, whose owner died before it could say that its records had gone to the first tier: they are there,
+/// and in the source.
+fn followers_twice(head: Option<Record>) -> (OrderedConfig, Vec<Vec<Record>>) {
+    let mut config = config(OnDeadLetter::Hold);
+    config.lane.index_limit = 8;
+    let mut logs = two_tiers();
+    let of = |origin| Record { entity: Some(1), ..fresh(order(origin), START) };
+    logs[0].extend((0..=40).map(of));
+    logs[1].extend((1..=40).map(|it| Record { hop: 2, epoch: Some(1), due: START, ..of(it) }));
+    logs[2].extend(head);
+    (config, logs)
+}
+
+/// Found in seed 509421: a record was on its way to the dead-letter topic when a newer copy of it was found, which was settled
+/// at once. Its owner died, an operator opened the entity, and the next owner knew nothing of the hop.
+#[test]
+fn a_newer_copy_stays_until_the_older_one_on_its_way_has_arrived() {
+    let (config, logs) = followers_twice(None);
+    let marker = Marker { entity: id(1), head: order(0), epoch: Some(1) };
+    let committed: Vec<_> = [1, 0, 0].map(|it| (it, String::new())).into();
+    let mut bench = Bench::assigned(config.clone(), logs, committed, vec![marker]);
+    bench.is_silent = true;
+    bench.pass_time(0);
+    // What was folded away in the tier is sent from the source, and found in the tier when the entity is opened.
+    bench.open(marker);
+    bench.pass_time(1000);
+    assert_eq!((bench.lane.census().superseded, bench.running()), (40, vec![]));
+    assert!(bench.unanswered.iter().filter(|it| it.0 == 0).count() > 30);
+    let committed = bench.committed();
+    let mut next = Bench::after(config, bench.logs.clone(), committed, vec![]);
+    for origin in 1..=40 {
+        while next.running.is_empty() {
+            assert!(next.now < START + 60_000, "{origin}: {:?}", next.lane.census());
+            next.pass_time(100);
+        }
+        let hop = next.running[0].2.hop;
+        assert_eq!((next.succeed(), hop), (origin, 2));
+    }
+
+    // Nothing of it is left once the older ones have arrived.
+    for (part, offset) in std::mem::take(&mut bench.unanswered) {
+        bench.lane.published(part, offset, 0, at(bench.now), &mut bench.slots);
+        bench.go_on();
+    }
+    while bench.now < START + 60_000 {
+        bench.pass_time(1000);
+        while !bench.running.is_empty() {
+            bench.succeed();
+        }
+    }
+    let committed = bench.committed();
+    assert_eq!(committed.iter().map(|it| it.0).collect::<Vec<_>>(), [41, 40, 0]);
+}
+
+/// Its offset was never settled, and the owner after would have run it once more.
+#[test]
+fn a_newer_copy_is_not_forgotten_when_the_older_one_is_refused_and_sent_another_way() {
+    let due = START + 10_000;
+    let head = Record { entity: Some(1), hop: 1, epoch: Some(1), due, ..fresh(order(0), START) };
+    let (config, logs) = followers_twice(Some(head));
+    let mut bench = Bench::assigned(config, logs, vec![], vec![]);
+    bench.is_silent = true;
+    bench.pass_time(0);
+    bench.pass_time(10_000);
+    assert_eq!(bench.succeed(), 0);
+    // Those in the tier are found while those in the source are on their way there.
+    bench.pass_time(1000);
+    assert_eq!(bench.running(), [1]);
+    bench.is_silent = false;
+    for (part, offset) in std::mem::take(&mut bench.unanswered) {
+        let next = Next::Publish(To(Some(0), bench.now));
+        bench.lane.redirected(part, offset, next, at(bench.now), &mut bench.slots);
+        bench.go_on();
+    }
+    for origin in 1..=40 {
+        while bench.running.is_empty() {
+            assert!(bench.now < START + 60_000, "{origin}: {:?}", bench.lane.census());
+            bench.pass_time(100);
+        }
+        let hop = bench.running[0].2.hop;
+        assert_eq!((bench.succeed(), hop), (origin, 2));
+    }
+    let ends: Vec<_> = bench.logs.iter().map(|it| i64::try_from(it.len()).unwrap()).collect();
+    let committed: Vec<_> = bench.committed().into_iter().map(|it| it.0).collect();
+    assert_eq!((committed, bench.running()), (ends, vec![]));
 }
 
 #[test]

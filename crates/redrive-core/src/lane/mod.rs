@@ -33,6 +33,7 @@ mod ordered;
 mod parking;
 mod payload;
 mod piece;
+mod plain;
 mod ready;
 mod slots;
 mod waiting;
@@ -59,6 +60,7 @@ use by_offset::ByOffset;
 use near::Near;
 use parking::{Ended, Parked};
 use piece::Piece;
+use plain::Plain;
 use ready::Ready;
 use waiting::Waiting;
 
@@ -319,6 +321,8 @@ pub struct Lane<P, H> {
     near: Near<P>,
     ready: Ready<P>,
     active: ByOffset<Active<P, H>>,
+    /// Those that run and of which nothing but the offset is kept.
+    plain: Plain,
     /// When an active record is to be looked at again.
     timers: BTreeSet<(Timestamp, i64)>,
     /// What was asked for, by ticket.
@@ -467,6 +471,7 @@ impl<P: Payload, H: Clone> Lane<P, H> {
             near: Near::new(),
             ready: Ready::new(),
             active: ByOffset::new(),
+            plain: Plain::new(),
             timers: BTreeSet::new(),
             asked: BTreeMap::new(),
             next_ticket: 0,
@@ -608,26 +613,55 @@ impl<P: Payload, H: Clone> Lane<P, H> {
 
     /// A run has succeeded.
     pub fn succeeded(&mut self, offset: i64, now: Timestamp, slots: &mut Slots) {
-        self.succeeded_all([offset], now, slots);
+        self.succeeded_all(Some(offset..offset + 1), now, slots);
     }
 
-    /// Runs have succeeded. That is cheaper than one after the other.
+    /// Runs of neighbours have succeeded. That is cheaper than one after the other.
     pub fn succeeded_all(
         &mut self,
-        offsets: impl IntoIterator<Item = i64>,
+        runs: impl IntoIterator<Item = Range<i64>>,
         now: Timestamp,
         slots: &mut Slots,
     ) {
         let mut has_any = false;
-        for offset in offsets {
-            if self.ended(offset, Ran::Fine, now, slots) {
-                self.settle(offset);
-                has_any = true;
+        for run in runs {
+            let left = plain::length(&run) - self.settle_plain(run.clone(), now, slots);
+            has_any |= left < plain::length(&run);
+            if left > 0 {
+                for offset in run {
+                    if self.ended(offset, Ran::Fine, now, slots) {
+                        self.settle(offset);
+                        has_any = true;
+                    }
+                }
             }
         }
         if has_any {
             self.turn(now, slots);
         }
+    }
+
+    /// Settles those of neighbours that are plain. Returns how many.
+    fn settle_plain(&mut self, run: Range<i64>, now: Timestamp, slots: &mut Slots) -> usize {
+        let mut settled = 0;
+        if plain::length(&run) == 1 {
+            settled = usize::from(self.plain.remove(run.start));
+            if settled > 0 {
+                self.progress.settle(run.start, None);
+            }
+        } else {
+            for part in self.plain.take(run) {
+                settled += plain::length(&part);
+                self.progress.settle_range(part);
+            }
+        }
+        if settled > 0 {
+            self.is_dirty = true;
+            if !mutation::is(Mutation::KeepSlots) {
+                slots.succeed(class(self.config.kind), settled, now);
+            }
+        }
+        settled
     }
 
     /// A run has failed. Returns whether a verdict is wanted, which [`Lane::judged`] takes. It is not where the partition is
@@ -1101,7 +1135,7 @@ impl<P: Payload, H: Clone> Lane<P, H> {
 
     /// Whether one more record may be under way. A slot is taken if it is to run.
     fn takes(&self, fate: Fate, now: Timestamp, slots: &mut Slots) -> bool {
-        let busy = self.active.len();
+        let busy = self.active.len() + self.plain.len();
         let is_free = match self.config.order {
             Order::None | Order::Entity => busy < self.config.ready_limit.max(1) * 4,
             Order::Partition => busy == 0,
@@ -1122,6 +1156,10 @@ impl<P: Payload, H: Clone> Lane<P, H> {
 
     fn begin(&mut self, mut item: Item<P>) {
         let (offset, in_place) = (item.offset, InPlace::default());
+        if self.is_plain(&item) {
+            self.keep_offset(offset);
+            return self.runs.push_back(Run { offset, payload: item.payload, in_place });
+        }
         let hop = self.hop(item.fate);
         if hop.is_none() {
             let payload = item.payload.lend();
@@ -1277,10 +1315,11 @@ impl<P: Payload, H: Clone> Lane<P, H> {
         slots.want(class(self.config.kind), self.wanted, 0);
         self.wanted = 0;
         let running = self.active.values().filter(|it| it.stage.is_running()).count();
-        for _ in 0..running {
+        for _ in 0..running + self.plain.len() {
             slots.forget(class(self.config.kind), now);
         }
         self.active.clear();
+        self.plain.clear();
         self.committing = None;
         self.sent.clear();
     }

@@ -195,7 +195,7 @@ impl<P: Payload, H: Clone> Lane<P, H> {
     /// Whether something is under way that may still end.
     pub(super) fn is_under_way(&self) -> bool {
         let ends = |it: &Active<P, H>| !matches!(it.stage, Stage::Waiting | Stage::Stopped);
-        self.active.values().any(ends)
+        !self.plain.is_empty() || self.active.values().any(ends)
     }
 
     /// When the first is to be woken of what the ordered lane has folded away.

@@ -3,18 +3,21 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::{Lane, Ranked};
+use super::Ranked;
 
 /// What a lane does with the payload of a record.
 ///
 /// Most runs succeed, and then nobody asks for the payload again. So it goes to the run as a whole, and whoever runs it need not share
 /// it with the lane, which lives on another thread.
 pub trait Payload: Sized {
-    /// The payload for a run. If that fails, it has to come back by [`Lane::given_back`]; until then nobody looks at what is left here.
+    /// The payload for a run. If that fails, it has to come back by [`given_back`](super::Lane::given_back); until then nobody looks at what is left here.
     fn lend(&mut self) -> Self;
 
     /// The payload for a publish. It stays here, too.
     fn share(&mut self) -> Self;
+
+    /// How much memory it takes.
+    fn bytes(&self) -> usize;
 
     /// The same, fit for being kept while its record waits: such as copied out of a larger buffer.
     #[must_use]
@@ -32,6 +35,10 @@ macro_rules! cloned {
 
         fn share(&mut self) -> Self {
             self.clone()
+        }
+
+        fn bytes(&self) -> usize {
+            size_of::<Self>()
         }
     };
 }
@@ -61,16 +68,11 @@ impl<P: Payload> Payload for Ranked<P> {
         Self { rank: self.rank, payload: self.payload.share() }
     }
 
+    fn bytes(&self) -> usize {
+        self.payload.bytes()
+    }
+
     fn kept(self) -> Self {
         Self { rank: self.rank, payload: self.payload.kept() }
-    }
-}
-
-impl<P, H> Lane<P, H> {
-    /// The payload of a run that did not succeed comes back, before anything is told of that run.
-    pub fn given_back(&mut self, offset: i64, payload: P) {
-        if let Some(active) = self.active.get_mut(offset).filter(|it| it.stage.is_running()) {
-            active.item.payload = payload;
-        }
     }
 }

@@ -130,6 +130,17 @@ impl Slots {
         self.breaker.as_mut().is_some_and(|it| it.finished(ran, now))
     }
 
+    /// Gives slots back after runs that succeeded.
+    pub(super) fn succeed(&mut self, class: Class, runs: usize, now: Timestamp) {
+        let running = &mut self.running[index(class)];
+        *running = running.saturating_sub(runs);
+        if let Some(breaker) = &mut self.breaker {
+            for _ in 0..runs {
+                breaker.finished(Ran::Fine, now);
+            }
+        }
+    }
+
     /// Gives a slot back after a run whose end nobody will hear of.
     pub(super) fn forget(&mut self, class: Class, now: Timestamp) {
         self.give_back(class);

@@ -110,11 +110,7 @@ impl Progress {
         }
         // The map may have listed offsets that were deleted since.
         let gone = self.position..offset;
-        if let Some(blocks) = &mut self.blocks {
-            let listed = self.map.open.within(gone.clone());
-            listed.for_each(|run| blocks.open.toggle_range(run));
-        }
-        self.map.open.remove_range(gone);
+        self.close_range(gone);
         self.position = offset;
         self.map.high = self.map.high.max(offset);
     }
@@ -140,6 +136,12 @@ impl Progress {
             }
         }
         true
+    }
+
+    /// Tells that neighbours are settled that have no due time of their own. All of them have to be pending.
+    pub fn settle_range(&mut self, range: Range<i64>) {
+        self.pending.remove_range(range.clone());
+        self.close_range(range);
     }
 
     /// Lists a pending record as not settled, so that the mark may pass it.
@@ -220,11 +222,7 @@ impl Progress {
     /// Records that were folded away are not in the log any more. They count as settled.
     pub fn lose_folded(&mut self, gone: Range<i64>) {
         self.folded.remove_range(gone.clone());
-        let listed: Vec<_> = self.map.open.within(gone.clone()).collect();
-        self.map.open.remove_range(gone);
-        if let Some(blocks) = &mut self.blocks {
-            listed.into_iter().for_each(|run| blocks.open.toggle_range(run));
-        }
+        self.close_range(gone);
     }
 
     /// The lowest offset that is not settled, or that was not read yet.
@@ -305,6 +303,15 @@ impl Progress {
         {
             blocks.open.toggle(offset);
         }
+    }
+
+    /// Lists none of these any more.
+    fn close_range(&mut self, range: Range<i64>) {
+        if let Some(blocks) = &mut self.blocks {
+            let listed = self.map.open.within(range.clone());
+            listed.for_each(|run| blocks.open.toggle_range(run));
+        }
+        self.map.open.remove_range(range);
     }
 
     /// Whether a record at this place counts as settled unless it is listed.

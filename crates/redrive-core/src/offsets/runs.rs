@@ -231,8 +231,12 @@ impl Runs {
         if range.is_empty() {
             return;
         }
-        self.put_tail();
         let last = range.end - 1;
+        // Most of what goes is far from the tail, which is best left where it is.
+        let has_tail = chunk(last) >= self.tail.0;
+        if has_tail {
+            self.put_tail();
+        }
         let (mut chunks, mut from) = (chunk(range.start)..chunk(last), bit(range.start));
         if !chunks.is_empty() {
             let bits = self.take(chunks.start);
@@ -247,7 +251,9 @@ impl Runs {
         }
         let bits = self.take(chunks.end);
         self.put(chunks.end, some(bits, Bits::between(from, bit(last))));
-        self.renew_tail();
+        if has_tail {
+            self.renew_tail();
+        }
     }
 
     /// Puts the tail among the others.

@@ -24,6 +24,10 @@ impl Payload for Load {
     fn share(&mut self) -> Self {
         Self(self.0.clone())
     }
+
+    fn bytes(&self) -> usize {
+        self.0.as_ref().map_or(0, |it| it.bytes)
+    }
 }
 
 impl Load {
@@ -45,6 +49,7 @@ pub(super) enum Asked {
     Commit(Vec<(i64, String)>),
     Mark(Marker),
     Unmark(Marker),
+    FindEnd,
     Drained,
 }
 
@@ -135,7 +140,7 @@ impl Driven {
     }
 
     pub(super) fn succeeded(&mut self, part: usize, it: i64, now: Timestamp, slots: &mut Slots) {
-        either!(self, part, succeeded_all([it], now, slots));
+        either!(self, part, succeeded_all(Some(it..it + 1), now, slots));
     }
 
     pub(super) fn failed(
@@ -290,6 +295,7 @@ impl Driven {
                 OrderedAction::Commit { parts } => Asked::Commit(parts),
                 OrderedAction::Mark { marker, .. } => Asked::Mark(marker),
                 OrderedAction::Unmark(marker) => Asked::Unmark(marker),
+                OrderedAction::FindEnd => Asked::FindEnd,
                 OrderedAction::Drained => Asked::Drained,
             },
         })

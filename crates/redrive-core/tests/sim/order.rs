@@ -353,6 +353,19 @@ impl World {
         self.after(delay, Event::FollowState(token));
     }
 
+    /// Asks where a lane's source ends. The answer is of some time after that, and takes a while.
+    pub(super) fn find_end(&mut self, token: Token) {
+        self.count("end of a source");
+        let delay = self.ordering.as_mut().map_or(0, |it| it.rng.range(0, 60));
+        self.after(delay, Event::FindEnd(token));
+    }
+
+    pub(super) fn look_where_it_ends(&mut self, token: Token) {
+        let end = self.cluster.logs[&self.home(token.at)].end;
+        let delay = self.ordering.as_mut().map_or(0, |it| it.rng.range(0, 60));
+        self.after(delay, Event::EndTold { token, end });
+    }
+
     /// Counts copies that an ordered lane has settled unrun.
     pub(super) fn count_dropped(&mut self, token: Token) {
         let Some((lane, _)) = self.lane(token) else {

@@ -111,6 +111,8 @@ enum Event {
     Retain,
     Note(Box<Noting>),
     FollowState(Token),
+    FindEnd(Token),
+    EndTold { token: Token, end: i64 },
     MarkLands { token: Token, marker: Marker, is_there: bool, landing: Landing },
     MarkTold { token: Token, marker: Marker, is_there: bool, offset: Option<i64>, is_fine: bool },
     Budget,
@@ -638,17 +640,20 @@ impl World {
                     self.cluster.blocks.insert((token.at, block.id), block.bytes);
                 }
                 let (mut is_failed, is_awaited) = (false, self.is_awaited(token));
+                // A lane that drains builds the next commit at once, which speaks of more.
+                let failing = self.lane(token).filter(|_| landing != Landing::Fine);
+                let covering = failing.and_then(|it| it.0.covering.take());
                 self.feed(token, |lane, now, slots| match landing {
                     Landing::Fine => lane.stored(token.at.0, block.id, now, slots),
                     _ => is_failed = lane.store_failed(token.at.0, block.id, now, slots),
                 });
-                if is_failed {
-                    if let Some((lane, _)) = self.lane(token) {
-                        lane.covering = None;
-                    }
-                    if is_awaited {
-                        self.abort(token.member);
-                    }
+                if let Some((lane, _)) = self.lane(token)
+                    && !is_failed
+                {
+                    lane.covering = covering.or(lane.covering);
+                }
+                if is_failed && is_awaited {
+                    self.abort(token.member);
                 }
             }
             Event::SendCommits(member) => self.send_commits(member),
@@ -714,6 +719,12 @@ impl World {
             }
             Event::Note(noting) => self.note(*noting),
             Event::FollowState(token) => self.follow_state(token),
+            Event::FindEnd(token) => self.look_where_it_ends(token),
+            Event::EndTold { token, end } => self.feed(token, |lane, now, slots| {
+                if let Some(lane) = lane.ordered() {
+                    lane.source_ends(end, now, slots);
+                }
+            }),
             Event::MarkLands { token, marker, is_there, landing } => {
                 self.mark_lands(token, marker, is_there, landing)
             }
@@ -1171,6 +1182,7 @@ impl World {
                 Asked::Commit(parts) => self.commit(token, parts),
                 Asked::Mark(marker) => self.mark(token, marker, true),
                 Asked::Unmark(marker) => self.mark(token, marker, false),
+                Asked::FindEnd => self.find_end(token),
                 Asked::Drained => self.drained(token),
             }
         }

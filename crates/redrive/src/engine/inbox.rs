@@ -2,6 +2,7 @@
 //!
 //! Letters are put in by poll threads, handlers, the producer and the committer, and taken out all at once.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -33,8 +34,8 @@ pub(crate) struct Letters {
     pub(crate) read: Vec<Read>,
     /// How many messages those have.
     messages: usize,
-    /// Runs that succeeded, by lane and offset.
-    pub(crate) done: Vec<(u64, i64)>,
+    /// Runs that succeeded, by lane: neighbours that ended one after the other stand together.
+    pub(crate) done: Vec<(u64, Range<i64>)>,
     pub(crate) ran: Vec<Ran>,
     pub(crate) published: Vec<Published>,
     pub(crate) others: Vec<Letter>,
@@ -82,19 +83,17 @@ pub(crate) struct Ran {
 /// Runs that have ended.
 #[derive(Default)]
 pub(crate) struct Ended {
-    done: Vec<(u64, i64)>,
+    done: Vec<(u64, Range<i64>)>,
     ran: Vec<Ran>,
 }
 
 impl Ended {
-    /// So many may end well.
-    pub(crate) fn with_room(runs: usize) -> Self {
-        Self { done: Vec::with_capacity(runs), ran: Vec::new() }
-    }
-
     pub(crate) fn push(&mut self, lane: u64, offset: i64, end: End, record: Record) {
         match end {
-            None => self.done.push((lane, offset)),
+            None => match self.done.last_mut() {
+                Some((last, run)) if *last == lane && run.end == offset => run.end += 1,
+                _ => self.done.push((lane, offset..offset + 1)),
+            },
             Some(outcome) => self.ran.push(Ran { lane, offset, outcome: *outcome, record }),
         }
     }
@@ -136,6 +135,8 @@ pub(crate) enum Letter {
     /// The deletion of a marker of a lane was read in the state topic, at this offset, and its first retry topic ended here after
     /// that.
     MarkerDeleted { lane: u64, marker: Marker, offset: i64, end: i64 },
+    /// An ordered lane's source ends here, as it is since the lane asked.
+    SourceEnds { lane: u64, end: i64 },
     /// The flow goes on after it stopped.
     Resume,
     /// The flow is to take nothing more, or to go on.

@@ -7,6 +7,14 @@ use redrive_core::lane::Payload;
 use crate::kafka::message::Message;
 use crate::record::Record;
 
+/// What a payload costs beside its bytes.
+const OVERHEAD: usize = 160;
+
+/// How much memory a record takes, without its headers.
+pub(super) fn bytes_of(key: Option<&[u8]>, value: Option<&[u8]>) -> usize {
+    key.map_or(0, <[u8]>::len) + value.map_or(0, <[u8]>::len) + OVERHEAD
+}
+
 /// A record in a lane.
 pub(crate) enum Load {
     /// As it was fetched, and nobody else has it. Nearly all records go from here to their runs, which make of it what
@@ -59,6 +67,14 @@ impl Payload for Load {
         };
         *self = Self::Shared(record.clone());
         Self::Shared(record)
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Fresh(message) => bytes_of(message.key(), message.value()),
+            Self::Shared(record) => bytes_of(record.key(), record.value()),
+            Self::Lent => 0,
+        }
     }
 
     fn kept(self) -> Self {

@@ -4,6 +4,7 @@
 //! the calls differ, and for records that come in batches once for a batch.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use redrive_core::lane::{Action, Census, Hop, Lane, Next, OrderedLane, Part, Ranked, Slots};
@@ -130,11 +131,11 @@ impl Driver<'_> {
 
     pub(super) fn succeeded_all(
         &mut self,
-        offsets: impl IntoIterator<Item = i64>,
+        runs: impl IntoIterator<Item = Range<i64>>,
         now: Timestamp,
         slots: &mut Slots,
     ) {
-        either!(self, succeeded_all(offsets, now, slots));
+        either!(self, succeeded_all(runs, now, slots));
     }
 
     /// The record of a run that did not succeed.

@@ -21,6 +21,7 @@ mod share;
 pub(crate) mod trace;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -59,7 +60,7 @@ use outbox::{Outbox, Parcel};
 use plan::{FlowPlan, Role, Taken};
 use quick::Quick;
 pub(crate) use run::AnyHandler;
-use run::{Runner, Start};
+use run::{Runner, Start, Starts};
 use trace::Tracer;
 
 /// What an engine works with.
@@ -172,7 +173,7 @@ pub(crate) struct Engine {
     /// Lanes with something ready, and the one that got slots last.
     wanting: BTreeSet<u64>,
     served: u64,
-    starts: Vec<Start>,
+    starts: Starts,
     outbox: Outbox,
     draws: u64,
     is_halted: bool,
@@ -180,6 +181,9 @@ pub(crate) struct Engine {
     is_to_share: bool,
     rhythm: Rhythm,
 }
+
+/// After so many pieces of work look at the clock: each takes some microseconds.
+const GLANCE: usize = 128;
 
 /// Without anything to do, look at the clock this often.
 const IDLE: Duration = Duration::from_secs(1);
@@ -221,7 +225,7 @@ impl Engine {
             touched: BTreeSet::new(),
             wanting: BTreeSet::new(),
             served: 0,
-            starts: Vec::new(),
+            starts: Starts::default(),
             outbox: Outbox::default(),
             draws,
             is_halted: false,
@@ -235,7 +239,8 @@ impl Engine {
         let mut letters = Letters::default();
         loop {
             let wait = self.wakeups.first().map_or(IDLE, |it| clock::until(it.0).min(IDLE));
-            let wait = self.outbox.wait().map_or(wait, |it| it.min(wait));
+            let others = [self.outbox.wait(), self.runner.look()];
+            let wait = others.into_iter().flatten().fold(wait, Duration::min);
             self.inbox.take(Instant::now() + wait, &mut letters);
             let now = clock::now();
             if !self.open_letters(&mut letters, now) {
@@ -256,16 +261,33 @@ impl Engine {
         self.share_budget(now);
         self.done(&letters.done, now);
         letters.done.clear();
-        for ran in letters.ran.drain(..) {
+        let mut now = now;
+        for (count, ran) in (1..).zip(letters.ran.drain(..)) {
             self.ran(ran, now);
+            now = self.glance(count, now);
         }
-        for published in letters.published.drain(..) {
+        for (count, published) in (1..).zip(letters.published.drain(..)) {
             self.published(published, now);
+            now = self.glance(count, now);
         }
         for read in letters.read.drain(..) {
             self.read(read, now);
+            now = self.glance(GLANCE, now);
         }
         goes_on
+    }
+
+    /// In the midst of much work, now and then: what is due starts before the rest is done. Returns the time.
+    fn glance(&mut self, count: usize, now: Timestamp) -> Timestamp {
+        if !count.is_multiple_of(GLANCE) {
+            return now;
+        }
+        let now = clock::now();
+        if self.wakeups.first().is_some_and(|it| it.0 <= now) {
+            self.wake(now);
+            self.start_ready(now);
+        }
+        now
     }
 
     fn open_letter(&mut self, letter: Letter, now: Timestamp) -> bool {
@@ -347,6 +369,7 @@ impl Engine {
             Letter::MarkerDeleted { lane, marker, offset, end } => {
                 self.marker_deleted(lane, marker, (offset, end), now);
             }
+            Letter::SourceEnds { lane, end } => self.source_ends(lane, end, now),
             Letter::Resume => {
                 // It is user code, and this thread is not to end with it.
                 _ = catch_unwind(AssertUnwindSafe(|| self.tools.handler.resumed()));
@@ -531,12 +554,13 @@ impl Engine {
     }
 
     /// Runs have succeeded: those of a lane that come one after the other are settled together.
-    fn done(&mut self, done: &[(u64, i64)], now: Timestamp) {
-        self.state.numbers.succeeded.add(done.len() as u64);
+    fn done(&mut self, done: &[(u64, Range<i64>)], now: Timestamp) {
+        let count: i64 = done.iter().map(|(_, run)| run.end - run.start).sum();
+        self.state.numbers.succeeded.add(count.unsigned_abs());
         for together in done.chunk_by(|one, next| one.0 == next.0) {
             if let Some((lane, _)) = together.first() {
-                let offsets = together.iter().map(|it| it.1);
-                self.feed(*lane, |machine, slots| machine.succeeded_all(offsets, now, slots));
+                let runs = together.iter().map(|it| it.1.clone());
+                self.feed(*lane, |machine, slots| machine.succeeded_all(runs, now, slots));
             }
         }
     }
@@ -544,7 +568,7 @@ impl Engine {
     fn ran(&mut self, ran: Ran, now: Timestamp) {
         let Ran { lane, offset, outcome, record } = ran;
         let (failure, asked) = match outcome {
-            Outcome::Done => return self.done(&[(lane, offset)], now),
+            Outcome::Done => return self.done(&[(lane, offset..offset + 1)], now),
             Outcome::Failed(failure) => (failure, None),
             Outcome::Asked(failure, asked) => (failure, Some(asked)),
             Outcome::Held(failure, wait) => {
@@ -816,17 +840,8 @@ impl Engine {
     /// Carries out what the lanes ask for, until they ask for no more.
     fn settle_down(&mut self, now: Timestamp) {
         loop {
-            while !self.touched.is_empty() {
-                for lane in std::mem::take(&mut self.touched) {
-                    self.perform(lane, now);
-                }
-                self.share_slots(now);
-            }
             // First what is due: sending many takes a while.
-            if !self.starts.is_empty() {
-                self.state.numbers.runs.add(self.starts.len() as u64);
-                self.runner.start(&mut self.starts);
-            }
+            self.start_ready(now);
             self.send_parcels(now);
             if self.touched.is_empty() {
                 break;
@@ -843,9 +858,23 @@ impl Engine {
         }
     }
 
+    /// Carries out what the lanes ask for, but sends nothing yet.
+    fn start_ready(&mut self, now: Timestamp) {
+        while !self.touched.is_empty() {
+            for lane in std::mem::take(&mut self.touched) {
+                self.perform(lane, now);
+            }
+            self.share_slots(now);
+        }
+        self.state.numbers.runs.add(self.starts.len() as u64);
+        self.runner.start(&mut self.starts);
+    }
+
     /// Sends what is to go now. What belonged to a lane that is gone is its next owner's business.
-    fn send_parcels(&mut self, now: Timestamp) {
-        for Parcel { lane, offset, record, outgoing } in self.outbox.take() {
+    fn send_parcels(&mut self, mut now: Timestamp) {
+        for (count, parcel) in (1..).zip(self.outbox.take()) {
+            now = self.glance(count, now);
+            let Parcel { lane, offset, record, outgoing } = parcel;
             if !self.lanes.contains_key(&lane) {
                 continue;
             }

@@ -8,7 +8,7 @@ use redrive_core::lane::{
     Action, EntityId, Hop, Marker, OrderedAction, OrderedCensus, Part, Ranked, Run,
 };
 
-use super::inbox::LaneKey;
+use super::inbox::{LaneKey, Letter};
 use super::load::Load;
 use super::machine::{Machine, OwnWhole, Whole, unranked};
 use super::plan::Role;
@@ -97,6 +97,7 @@ impl Engine {
                     }
                 }
                 Some(OrderedAction::Unmark(marker)) => self.unmark(home, marker),
+                Some(OrderedAction::FindEnd) => self.find_end(home),
                 Some(OrderedAction::Drained) => {
                     for lane in whole.parts.clone() {
                         self.remove(lane);
@@ -404,7 +405,24 @@ impl Engine {
         *self.state.entities.lock() = all;
     }
 
-    // ----- hops
+    // ----- ends
+
+    /// Asks where an ordered lane's source ends.
+    fn find_end(&self, home: u64) {
+        if let (Some((topic, partition)), Some(tails)) = (self.source(home), &self.tools.tails) {
+            let inbox = Arc::clone(&self.inbox);
+            tails.ask(topic, partition, move |end| {
+                inbox.send(Letter::SourceEnds { lane: home, end });
+            });
+        }
+    }
+
+    pub(super) fn source_ends(&mut self, home: u64, end: i64, now: Timestamp) {
+        if let Some(whole) = self.wholes.get_mut(&home) {
+            whole.machine.source_ends(end, now, &mut self.slots);
+            self.touched.insert(home);
+        }
+    }
 
     /// Asks where a partition ends that a record was published to at an offset that nobody told.
     pub(super) fn find(&self, lane: u64, offset: i64, to: Part) {

@@ -7,6 +7,7 @@ use redrive_core::headers::{self, Dialect, Due, Header, Owner, Place, ReadContex
 use redrive_core::lane::{EntityId, Fate, Identity, Item, LaneKind, Rank, Ranked};
 use redrive_core::{Flow, Origin, Reason, RetryState, Strategy, Timestamp};
 
+use super::load::bytes_of;
 use crate::config::{DeadLetterFormat, Entity, FlowConfig, Ordering};
 use crate::handler::{Context, Names, Retried};
 use crate::kafka::message::{Message, WholeMessage};
@@ -52,9 +53,6 @@ impl FlowConfig {
         FlowPlan::stops_of(&self.flow, &draining)
     }
 }
-
-/// What a payload costs beside its bytes.
-const PAYLOAD_OVERHEAD: usize = 160;
 
 impl FlowPlan {
     /// What a flow of this group is.
@@ -176,7 +174,7 @@ impl FlowPlan {
         let copy = self.copy(role, &reading, (message.partition(), offset));
         drop(headers);
         let header_bytes = raw.iter().map(|it| pack::size(*it)).sum();
-        let bytes = bytes_of(&message) + header_bytes;
+        let bytes = bytes_of(message.key(), message.value()) + header_bytes;
         let payload = if is_kept(due) {
             Record::copied(&message, produced_at, &raw, header_bytes)
         } else {
@@ -250,7 +248,7 @@ impl FlowPlan {
             priority: 0,
             appended_at: Timestamp::default(),
             fate: Fate::Run,
-            bytes: bytes_of(&message),
+            bytes: bytes_of(message.key(), message.value()),
             payload: payload(message),
         }
     }
@@ -308,12 +306,6 @@ impl Copy {
         let Copy { identity, hop, epoch } = self;
         Rank { entity, identity, hop, epoch }
     }
-}
-
-/// How much memory a message takes, without its headers.
-fn bytes_of(message: &Message) -> usize {
-    let length = |it: Option<&[u8]>| it.map_or(0, <[u8]>::len);
-    length(message.key()) + length(message.value()) + PAYLOAD_OVERHEAD
 }
 
 #[cfg(test)]

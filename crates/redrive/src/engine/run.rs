@@ -35,6 +35,25 @@ pub(super) struct Start {
     pub(super) in_place: InPlace,
 }
 
+/// Records that are to run. Those that waited for their time come before those that have none.
+#[derive(Default)]
+pub(super) struct Starts {
+    due: Vec<Start>,
+    fresh: Vec<Start>,
+}
+
+impl Starts {
+    #[inline]
+    pub(super) fn push(&mut self, start: Start) {
+        let line = if start.role == Role::Source { &mut self.fresh } else { &mut self.due };
+        line.push(start);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.due.len() + self.fresh.len()
+    }
+}
+
 /// How a run ended: well, or otherwise. A failure is large, and most runs have none.
 pub(crate) type End = Option<Box<Outcome>>;
 
@@ -69,7 +88,13 @@ pub(super) struct Runner {
 }
 
 impl Runner {
-    pub(super) fn start(self: &Arc<Self>, starts: &mut Vec<Start>) {
+    pub(super) fn start(self: &Arc<Self>, starts: &mut Starts) {
+        self.start_all(&mut starts.due, true);
+        self.start_all(&mut starts.fresh, false);
+    }
+
+    /// Starts runs: if they are due, before others that were not begun yet.
+    fn start_all(self: &Arc<Self>, starts: &mut Vec<Start>, is_due: bool) {
         // As many chunks as there are threads, if there is enough to do; by what runs took lately.
         let pace = Duration::from_nanos(self.pace.load(Ordering::Relaxed));
         let worth = WORTH.as_nanos() / pace.as_nanos().max(1);
@@ -78,7 +103,6 @@ impl Runner {
         // Those that wait are better off with tokio's workers: what they wait for wakes them there.
         let is_quick = pace <= QUICK && !self.waits.load(Ordering::Relaxed);
         while !starts.is_empty() {
-            let runner = Arc::clone(self);
             let left = starts.len();
             let chunk: Vec<_> = if left > size {
                 starts.drain(..size).collect()
@@ -86,19 +110,29 @@ impl Runner {
                 std::mem::replace(starts, Vec::with_capacity(left))
             };
             if is_quick {
-                let run = move |chunk| Arc::clone(&runner).run(chunk);
-                self.quick.push(chunk, &self.runtime, run);
+                self.quick.push(chunk, is_due, &self.runtime, self.runs());
             } else {
+                let runner = Arc::clone(self);
                 self.runtime.spawn(async move { runner.run(chunk) });
             }
         }
+    }
+
+    /// Looks after threads that were quick and are stuck. Returns when to look again.
+    pub(super) fn look(self: &Arc<Self>) -> Option<Duration> {
+        self.quick.look(&self.runtime, self.runs())
+    }
+
+    fn runs(self: &Arc<Self>) -> impl FnMut(Vec<Start>) + Send + 'static {
+        let runner = Arc::clone(self);
+        move |chunk| Arc::clone(&runner).run(chunk)
     }
 
     fn run(self: Arc<Self>, chunk: Vec<Start>) {
         let (began, runs) = (Instant::now(), chunk.len());
         let handler = Arc::clone(&self.handler);
         let mut chunk = Chunk {
-            ended: Ended::with_room(runs),
+            ended: Ended::default(),
             starts: chunk.into_iter(),
             now: None,
             watch: Stopwatch::new(),

@@ -19,12 +19,14 @@
 //!    it. Markers, and their deletion, are told of by [`OrderedLane::marked`] and [`OrderedLane::unmarked`].
 //! 4. **Commit** all parts of [`OrderedAction::Commit`] in one request, which is accepted as a whole or not at all.
 //! 5. **Follow the state topic**: what comes there is told by [`OrderedLane::marker`] and [`OrderedLane::marker_deleted`].
+//! 6. **Look where the source ends** when [`OrderedAction::FindEnd`] asks for it, and tell it by [`OrderedLane::source_ends`].
 
 mod records;
 mod room;
 mod turns;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -106,6 +108,8 @@ pub enum OrderedAction<P, H> {
     },
     /// Delete a marker of the state topic, and tell whether it worked.
     Unmark(Marker),
+    /// Tell where the source ends, as it is after this, for as long as it takes.
+    FindEnd,
     /// Nothing is under way any more, and what is settled is committed: the lane may go.
     Drained,
 }
@@ -135,12 +139,18 @@ pub struct OrderedLane<P, H> {
     closed: Closed,
     epochs: Epochs,
     stage: Stage,
-    /// Where each part ended when the lane was assigned.
+    /// Where each part ended when the lane was assigned. The source's end may have been asked for again since.
     ends: Vec<i64>,
+    /// Up to which origin it is known whether the source goes as far, and up to which that was asked for.
+    probed: i64,
+    probing: Option<i64>,
     /// Records on their way to a tier.
     hops: BTreeMap<(EntityId, Identity), Hopping>,
     /// Those of them whose tier is still to be read up to an offset.
     landing: BTreeSet<(Part, i64, EntityId, Identity)>,
+    /// Copies that were found while an older one was under way, each until that one has ended. Were they settled before, an owner
+    /// after this one could find the older one alone.
+    newer: BTreeMap<(EntityId, Identity), Copy>,
     /// Entities that wait for the source to be read past an offset.
     behind_source: BTreeSet<(i64, EntityId)>,
     /// Closed entities to be opened once the first tier is read up to an offset, and where their markers were deleted.
@@ -242,8 +252,11 @@ impl<P: Payload, H: Clone + Routed> OrderedLane<P, H> {
             epochs,
             stage: Stage::Rebuilding,
             ends,
+            probed: -1,
+            probing: None,
             hops: BTreeMap::new(),
             landing: BTreeSet::new(),
+            newer: BTreeMap::new(),
             behind_source: BTreeSet::new(),
             opening: BTreeSet::new(),
             deleted: BTreeMap::new(),
@@ -443,11 +456,11 @@ impl<P: Payload, H: Clone + Routed> OrderedLane<P, H> {
     pub fn succeeded_all(
         &mut self,
         part: Part,
-        offsets: impl IntoIterator<Item = i64>,
+        runs: impl IntoIterator<Item = Range<i64>>,
         now: Timestamp,
         slots: &mut Slots,
     ) {
-        self.feed(part, now, slots, |lane, slots| lane.succeeded_all(offsets, now, slots));
+        self.feed(part, now, slots, |lane, slots| lane.succeeded_all(runs, now, slots));
     }
 
     /// The payload of a run that did not succeed comes back, before anything is told of that run.
@@ -528,7 +541,9 @@ impl<P: Payload, H: Clone + Routed> OrderedLane<P, H> {
         if let Some((payload, _)) = self.part(part).and_then(|it| it.active(offset))
             && let Some(rank) = payload.rank
         {
-            self.hops.remove(&(rank.entity, rank.identity));
+            let key = (rank.entity, rank.identity);
+            let copy = self.hops.remove(&key).and_then(|it| it.copy);
+            self.newer.extend(copy.map(|it| (key, it)));
         }
         self.feed(part, now, slots, |lane, slots| lane.redirected(offset, next, now, slots));
     }
@@ -675,6 +690,17 @@ impl<P: Payload, H: Clone + Routed> OrderedLane<P, H> {
             }
             self.opening.insert((below, marker, offset));
             self.open_entities();
+            self.turn(None, now, slots);
+        }
+    }
+
+    /// The source ends here, as it is since it was asked for.
+    pub fn source_ends(&mut self, end: i64, now: Timestamp, slots: &mut Slots) {
+        if let Some(origin) = self.probing.take().filter(|_| !self.is_closed()) {
+            self.probed = self.probed.max(origin);
+            self.ends[0] = self.ends[0].max(end);
+            self.read_source_on();
+            self.find_end();
             self.turn(None, now, slots);
         }
     }

@@ -89,29 +89,24 @@ impl<P: Payload, H: Clone + Routed> OrderedLane<P, H> {
         let whole = self.entities.get(entity);
         if let Some(known) = whole.and_then(|it| it.get(identity)).copied() {
             self.superseded += 1;
-            let is_newer = hop > known.copy.hop && !mutation::is(Mutation::IgnoreHops);
-            let is_idle = is_newer
-                && match known.state {
-                    State::Parked => true,
-                    State::Turn | State::Sent(_) => {
-                        self.lanes[known.copy.part].withdraw(known.copy.key())
-                    }
-                };
-            if !is_idle {
+            let newest = self.newer.get(&(entity, identity)).map_or(known.copy.hop, |it| it.hop);
+            if hop <= newest || mutation::is(Mutation::IgnoreHops) {
                 return self.lanes[part].settle_parked(item.offset, copy.dated());
             }
-            self.lanes[known.copy.part].settle_parked(known.copy.offset, known.copy.dated());
             self.lanes[part].park(item);
-            self.age(entity, identity, &copy);
-            if let Some(it) = self.entities.get_mut(entity)
-                && it.turn == Some(identity)
-            {
-                it.turn = None;
+            if let Some(before) = self.newer.insert((entity, identity), copy) {
+                self.lanes[before.part].settle_parked(before.offset, before.dated());
             }
-            self.entities.change(entity, identity, |it| {
-                *it = Pending { copy, state: State::Parked, is_hopping: false };
-            });
-            self.touch(entity);
+            let is_idle = match known.state {
+                State::Parked => true,
+                State::Turn | State::Sent(_) => {
+                    self.lanes[known.copy.part].withdraw(known.copy.key())
+                }
+            };
+            if is_idle {
+                self.stand_aside(entity, identity);
+                self.touch(entity);
+            }
             return;
         }
         let folded = [self.folds.may_have(entity), self.folds.may_have_again(entity)];
@@ -154,6 +149,33 @@ impl<P: Payload, H: Clone + Routed> OrderedLane<P, H> {
         self.make_room(now);
     }
 
+    /// A record that is not under way stands aside, as the newest copy that there is of it. The one before is settled.
+    pub(super) fn stand_aside(&mut self, entity: EntityId, identity: Identity) {
+        let newer = self.newer.remove(&(entity, identity));
+        if let Some(copy) = &newer {
+            if let Some(before) = self.entities.pending(entity, identity).map(|it| it.copy) {
+                self.lanes[before.part].settle_parked(before.offset, before.dated());
+            }
+            self.age(entity, identity, copy);
+        }
+        self.entities.change(entity, identity, |it| {
+            let copy = newer.unwrap_or(it.copy);
+            *it = Pending { copy, state: State::Parked, is_hopping: false };
+        });
+        if let Some(it) = self.entities.get_mut(entity)
+            && it.turn == Some(identity)
+        {
+            it.turn = None;
+        }
+    }
+
+    /// A record has ended by a copy that was under way: the newer one is not needed any more.
+    fn settle_newer(&mut self, entity: EntityId, identity: Identity) {
+        if let Some(copy) = self.newer.remove(&(entity, identity)) {
+            self.lanes[copy.part].settle_parked(copy.offset, copy.dated());
+        }
+    }
+
     /// Retention must not delete a record that stands aside.
     pub(super) fn age(&mut self, entity: EntityId, identity: Identity, copy: &Copy) {
         let is_kept = self.config.lane.retention.is_none() || copy.part == 0;
@@ -191,20 +213,44 @@ impl<P: Payload, H: Clone + Routed> OrderedLane<P, H> {
             self.open_entities();
         }
         if part == 0 {
-            let is_whole = position >= self.ends[0];
-            while let Some((origin, entity)) = self.behind_source.first().copied()
-                && (origin < position || is_whole)
-            {
-                self.behind_source.pop_first();
-                self.touch(entity);
-            }
+            self.read_source_on();
         }
     }
 
-    /// Whether everything of the source up to this offset was read.
+    /// Entities that waited for the source may go on, as far as it was read.
+    pub(super) fn read_source_on(&mut self) {
+        while let Some((origin, entity)) = self.behind_source.first().copied()
+            && self.has_read(origin)
+        {
+            self.behind_source.pop_first();
+            self.touch(entity);
+        }
+    }
+
+    /// Whether everything of the source up to this offset was read: or all there is, where it does not go as far.
     pub(super) fn has_read(&self, origin: i64) -> bool {
         let position = self.lanes[0].position();
-        origin < position || position >= self.ends[0] || mutation::is(Mutation::IgnoreSource)
+        let is_whole = position >= self.ends[0] && origin <= self.probed;
+        origin < position || is_whole || mutation::is(Mutation::IgnoreSource)
+    }
+
+    /// An entity waits until the source was read past an offset.
+    pub(super) fn wait_for_source(&mut self, origin: i64, entity: EntityId) {
+        self.behind_source.insert((origin, entity));
+        self.find_end();
+    }
+
+    /// Asks where the source ends, if something waits that is beyond the end that is known. A deposed owner may have read on after that was
+    /// noted, and an operator may have sent back what it brought to the dead-letter topic; or the source is not what it was.
+    pub(super) fn find_end(&mut self) {
+        if self.probing.is_none()
+            && let Some((origin, _)) = self.behind_source.last().copied()
+            && origin >= self.ends[0]
+            && origin > self.probed
+        {
+            self.probing = Some(origin);
+            self.actions.push_back(OrderedAction::FindEnd);
+        }
     }
 
     /// A record is not pending any more. If it was the last that is known of its entity, there may be more.
@@ -293,6 +339,7 @@ impl<P: Payload, H: Clone + Routed> OrderedLane<P, H> {
                 {
                     self.close(Marker { entity, head: identity, epoch: None }, i64::MIN);
                 }
+                self.settle_newer(entity, identity);
                 self.forget(entity, identity);
             }
             Ended::Gone { offset } => {
@@ -301,7 +348,12 @@ impl<P: Payload, H: Clone + Routed> OrderedLane<P, H> {
                 let found = all.flat_map(|(id, it)| it.iter().map(move |it| (id, it)));
                 let found = found.filter(|it| is_it(it.1.1)).map(|it| (it.0, it.1.0)).next();
                 if let Some((entity, identity)) = found {
-                    self.forget(entity, identity);
+                    if self.newer.contains_key(&(entity, identity)) {
+                        self.stand_aside(entity, identity);
+                        self.touch(entity);
+                    } else {
+                        self.forget(entity, identity);
+                    }
                 }
             }
         }
@@ -323,7 +375,8 @@ impl<P: Payload, H: Clone + Routed> OrderedLane<P, H> {
             Action::Publish { payload: Ranked { rank: Some(rank), payload }, hop, .. } => {
                 let (entity, identity) = (rank.entity, rank.identity);
                 if let Some(to) = self.target(part, hop) {
-                    let hopping = Hopping { to, hop: rank.hop + 1, below: None, copy: None };
+                    let copy = self.newer.remove(&(entity, identity));
+                    let hopping = Hopping { to, hop: rank.hop + 1, below: None, copy };
                     self.hops.entry((entity, identity)).or_insert(hopping);
                     self.entities.change(entity, identity, |it| it.is_hopping = true);
                     self.touch(entity);

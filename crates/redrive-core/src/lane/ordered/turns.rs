@@ -22,13 +22,15 @@ impl<P: Payload, H: Clone + Routed> OrderedLane<P, H> {
         let is_beyond = entity.horizon.is_some_and(|it| first >= it);
         let is_unread = pending.copy.part > 0 && !self.has_read(first.origin);
         let is_blind = is_unread || is_beyond;
+        let other = entity.turn.filter(|it| *it != first);
+        let other = other.and_then(|it| Some((it, *entity.get(it)?)));
         if is_beyond {
             self.folds.starve();
             self.fold_beyond(id);
             return self.send_held(id, now, slots);
         }
         if is_unread {
-            self.behind_source.insert((first.origin, id));
+            self.wait_for_source(first.origin, id);
         } else if let Some(head) = head.filter(|head| *head < first) {
             // An operator who sends an entity's records back begins with its head, and opens it when all are there.
             if first.origin == head.origin {
@@ -44,24 +46,19 @@ impl<P: Payload, H: Clone + Routed> OrderedLane<P, H> {
             let (seen, unseen): (Vec<_>, Vec<_>) = parked.partition(is_seen);
             let seen: Vec<_> = seen.into_iter().map(|it| it.0).collect();
             if let Some(first) = unseen.first().map(|it| it.0) {
-                self.behind_source.insert((first.origin, id));
+                self.wait_for_source(first.origin, id);
             }
             for identity in seen {
                 self.send(id, identity, Sent::Dead(head), now, slots);
             }
             return;
         }
-        if let Some(turn) = entity.turn
-            && turn != first
-            && let Some(running) = entity.get(turn).copied()
+        if let Some((turn, running)) = other
             && running.state == State::Turn
             && !running.is_hopping
             && self.lanes[running.copy.part].withdraw(running.copy.key())
         {
-            self.entities.change(id, turn, |it| it.state = State::Parked);
-            if let Some(entity) = self.entities.get_mut(id) {
-                entity.turn = None;
-            }
+            self.stand_aside(id, turn);
         }
         let has_turn = self.entities.get(id).is_some_and(|it| it.turn.is_some());
         if !has_turn && !is_blind && pending.is_parked() {
@@ -99,7 +96,7 @@ impl<P: Payload, H: Clone + Routed> OrderedLane<P, H> {
             if self.closed.of(id, head).is_empty()
                 && self.lanes[pending.copy.part].withdraw(pending.copy.key())
             {
-                self.entities.change(id, identity, |it| it.state = State::Parked);
+                self.stand_aside(id, identity);
             }
         }
     }
