@@ -104,7 +104,7 @@ pub struct Context {
     pub(crate) offset: i64,
     pub(crate) in_place: InPlace,
     /// What its headers say, where it was retried.
-    pub(crate) retried: Option<Box<Retried>>,
+    pub(crate) retried: Option<Arc<Retried>>,
 }
 
 /// Whose records these are.
@@ -145,17 +145,21 @@ impl Context {
         }
     }
 
+    fn retried_mut(&mut self) -> &mut Retried {
+        Arc::make_mut(self.retried.get_or_insert_default())
+    }
+
     /// Tells that it was published so often because of failures.
     #[must_use]
     pub fn with_overall_attempts(mut self, attempts: u32) -> Self {
-        self.retried.get_or_insert_default().state.overall = attempts;
+        self.retried_mut().state.overall = attempts;
         self
     }
 
     /// Tells that it was retried under this policy, for so many times.
     #[must_use]
     pub fn with_policy(mut self, policy: impl Into<String>, attempts: u32) -> Self {
-        let state = &mut self.retried.get_or_insert_default().state;
+        let state = &mut self.retried_mut().state;
         (state.policy, state.policy_attempts) = (Some(policy.into().into()), attempts);
         self
     }
@@ -163,21 +167,21 @@ impl Context {
     /// Tells that it failed first at this time.
     #[must_use]
     pub fn with_first_failed_at(mut self, time: Timestamp) -> Self {
-        self.retried.get_or_insert_default().state.first_failed_at = Some(time);
+        self.retried_mut().state.first_failed_at = Some(time);
         self
     }
 
     /// Tells that it came from there first.
     #[must_use]
     pub fn with_origin(mut self, topic: impl Into<Arc<str>>, partition: i32, offset: i64) -> Self {
-        self.retried.get_or_insert_default().origin = Some((topic.into(), partition, offset));
+        self.retried_mut().origin = Some((topic.into(), partition, offset));
         self
     }
 
     /// Tells that an operator sent it back so often.
     #[must_use]
     pub fn with_redriven(mut self, times: u32) -> Self {
-        self.retried.get_or_insert_default().redriven = times;
+        self.retried_mut().redriven = times;
         self
     }
 

@@ -51,14 +51,15 @@ impl<'a> FromIterator<RawHeader<'a>> for Pack {
     }
 }
 
-/// How many bytes a header takes.
-pub(crate) fn size((name, value): RawHeader<'_>) -> usize {
-    let part = |it: &[u8]| if it.len() < NULL.into() { 1 + it.len() } else { 5 + it.len() };
-    1 + if Name::of(name).is_some() { 0 } else { part(name) } + value.map_or(1, part)
+/// Headers one behind the other.
+pub(crate) fn packed<'a>(headers: impl Iterator<Item = RawHeader<'a>>) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(USUAL_HEADERS * 16);
+    headers.for_each(|it| push(&mut bytes, it));
+    bytes
 }
 
 /// Adds a header to the others.
-pub(crate) fn push(bytes: &mut Vec<u8>, (name, value): RawHeader<'_>) {
+fn push(bytes: &mut Vec<u8>, (name, value): RawHeader<'_>) {
     match Name::of(name) {
         Some(name) => bytes.push(name.number()),
         None => {
@@ -137,7 +138,7 @@ mod tests {
             values.flat_map(|value| names.iter().map(move |name| (*name, value))).collect();
         let pack: Pack = headers.iter().copied().collect();
         assert!(pack.iter().eq(headers.iter().copied()));
-        assert_eq!(pack.bytes.len(), headers.into_iter().map(size).sum::<usize>());
+        assert_eq!(pack.bytes, packed(headers.into_iter()));
         assert_eq!(Pack::default().iter().count(), 0);
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use redrive_core::Timestamp;
 use redrive_core::headers::Header;
 
+use crate::handler::Retried;
 use crate::kafka::message::{Message, RawHeader, WholeMessage};
 use crate::pack;
 use crate::prefetch::prefetch;
@@ -29,15 +30,23 @@ enum Body {
 /// mix them.
 struct Fetched {
     message: WholeMessage,
-    /// When it was produced first, where this is not the first copy.
-    produced_at: Option<Timestamp>,
+    before: Before,
+}
+
+/// What is known of the copies before this one, where it is not the first.
+#[derive(Clone, Default)]
+pub(crate) struct Before {
+    /// When the first was produced.
+    pub(crate) produced_at: Option<Timestamp>,
+    /// What the headers say, where it is to run: to read them takes as long as a quick run.
+    pub(crate) retried: Option<Arc<Retried>>,
 }
 
 struct Kept {
     partition: i32,
     offset: i64,
     timestamp: Option<i64>,
-    produced_at: Option<Timestamp>,
+    before: Before,
     /// Key, value, the topic's name and the headers, one behind the other.
     bytes: Box<[u8]>,
     key: Option<usize>,
@@ -59,7 +68,7 @@ impl Record {
     /// ```
     pub fn made_up(topic: &str, partition: i32, offset: i64) -> Self {
         let place = (topic, partition, offset);
-        Self::kept(Kept::new(place, (None, None), (None, None), std::iter::empty(), 0))
+        Self::kept(Kept::new(place, None, Before::default(), (None, None), &[]))
     }
 
     /// The same record with another key.
@@ -99,9 +108,10 @@ impl Record {
         time: Option<Timestamp>,
     ) -> Self {
         let place = (self.topic(), self.partition(), self.offset());
-        let times = (self.appended_at().map(Timestamp::as_millis), time);
-        let header_bytes = headers.iter().map(|it| pack::size(*it)).sum();
-        Self::kept(Kept::new(place, times, (key, value), headers.iter().copied(), header_bytes))
+        let appended_at = self.appended_at().map(Timestamp::as_millis);
+        let before = Before { produced_at: time, retried: None };
+        let headers = pack::packed(headers.iter().copied());
+        Self::kept(Kept::new(place, appended_at, before, (key, value), &headers))
     }
 
     fn kept(kept: Kept) -> Self {
@@ -109,12 +119,12 @@ impl Record {
     }
 
     pub(crate) fn new(message: Message) -> Self {
-        Self::retried(WholeMessage::new(message), None)
+        Self::retried(WholeMessage::new(message), Before::default())
     }
 
     /// A copy of a record that was produced before.
-    pub(crate) fn retried(message: WholeMessage, produced_at: Option<Timestamp>) -> Self {
-        Self(Body::Fetched(Arc::new(Fetched { message, produced_at })))
+    pub(crate) fn retried(message: WholeMessage, before: Before) -> Self {
+        Self(Body::Fetched(Arc::new(Fetched { message, before })))
     }
 
     /// Lets the processor fetch the record from whichever core has it, without waiting for it.
@@ -125,17 +135,11 @@ impl Record {
         }
     }
 
-    /// A copy of a record that was produced before, in memory of its own, with its headers, which take so many bytes.
-    pub(crate) fn copied(
-        message: &Message,
-        produced_at: Option<Timestamp>,
-        headers: &[RawHeader<'_>],
-        header_bytes: usize,
-    ) -> Self {
+    /// A copy of a record that was produced before, in memory of its own, with its headers as [`pack`] has them.
+    pub(crate) fn copied(message: &Message, before: Before, headers: &[u8]) -> Self {
         let place = (message.topic(), message.partition(), message.offset());
-        let times = (message.timestamp(), produced_at);
         let parts = (message.key(), message.value());
-        Self::kept(Kept::new(place, times, parts, headers.iter().copied(), header_bytes))
+        Self::kept(Kept::new(place, message.timestamp(), before, parts, headers))
     }
 
     /// The same record in memory of its own, so that it can be kept without its neighbours.
@@ -143,10 +147,20 @@ impl Record {
         let Body::Fetched(fetched) = &self.0 else {
             return self;
         };
-        let Fetched { message, produced_at } = &**fetched;
-        let headers: Vec<_> = message.headers().collect();
-        let header_bytes = headers.iter().map(|it| pack::size(*it)).sum();
-        Self::copied(message, *produced_at, &headers, header_bytes)
+        let Fetched { message, before } = &**fetched;
+        Self::copied(message, before.clone(), &pack::packed(message.headers()))
+    }
+
+    fn before(&self) -> &Before {
+        match &self.0 {
+            Body::Fetched(it) => &it.before,
+            Body::Kept(kept) => &kept.before,
+        }
+    }
+
+    /// What its headers say of earlier attempts, where that was read already.
+    pub(crate) fn attempts_before(&self) -> Option<&Arc<Retried>> {
+        self.before().retried.as_ref()
     }
 
     /// The topic that it was read from: the source topic, or a retry topic.
@@ -175,11 +189,7 @@ impl Record {
 
     /// When it was produced, at its first stop.
     pub fn timestamp(&self) -> Option<Timestamp> {
-        let produced_at = match &self.0 {
-            Body::Fetched(it) => it.produced_at,
-            Body::Kept(kept) => kept.produced_at,
-        };
-        produced_at.or_else(|| self.appended_at())
+        self.before().produced_at.or_else(|| self.appended_at())
     }
 
     /// The timestamp of this copy.
@@ -230,22 +240,20 @@ impl Record {
 }
 
 impl Kept {
-    fn new<'a>(
+    fn new(
         (topic, partition, offset): Place<'_>,
-        (timestamp, produced_at): (Option<i64>, Option<Timestamp>),
+        timestamp: Option<i64>,
+        before: Before,
         (key, value): (Option<&[u8]>, Option<&[u8]>),
-        headers: impl Iterator<Item = RawHeader<'a>>,
-        header_bytes: usize,
+        headers: &[u8],
     ) -> Self {
-        let parts = [key.unwrap_or_default(), value.unwrap_or_default(), topic.as_bytes()];
-        let size = parts.iter().map(|it| it.len()).sum::<usize>();
-        let mut bytes = Vec::with_capacity(size + header_bytes);
+        let parts = [key.unwrap_or_default(), value.unwrap_or_default(), topic.as_bytes(), headers];
+        let mut bytes = Vec::with_capacity(parts.iter().map(|it| it.len()).sum());
         parts.iter().for_each(|it| bytes.extend_from_slice(it));
-        headers.for_each(|it| pack::push(&mut bytes, it));
         let length = |it: Option<&[u8]>| it.map(<[u8]>::len);
         let (key, value, topic) = (length(key), length(value), topic.len());
         let bytes = bytes.into_boxed_slice();
-        Self { partition, offset, timestamp, produced_at, bytes, key, value, topic }
+        Self { partition, offset, timestamp, before, bytes, key, value, topic }
     }
 
     fn part(&self, start: usize, length: Option<usize>) -> Option<&[u8]> {

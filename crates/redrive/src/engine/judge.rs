@@ -370,8 +370,8 @@ pub(super) fn describe(failure: &Failure) -> String {
     let name = failure.simple_name();
     let status = failure.status.map(|it| format!("status {it}"));
     let kind = failure.kind.as_ref().map(|it| it.as_str());
-    let mut text = String::new();
     let parts = [name.as_deref(), status.as_deref(), kind, failure.message.as_deref()];
+    let mut text = String::with_capacity(parts.iter().flatten().map(|it| it.len() + 2).sum());
     for part in parts.into_iter().flatten() {
         text.push_str(if text.is_empty() { "" } else { ": " });
         text.push_str(part);

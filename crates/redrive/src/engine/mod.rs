@@ -277,15 +277,19 @@ impl Engine {
         goes_on
     }
 
-    /// In the midst of much work, now and then: what is due starts before the rest is done. Returns the time.
+    /// In the midst of much work, now and then: what is due starts before the rest is done. Fresh records wait for the end of it, since they
+    /// would start in small chunks otherwise. Returns the time.
     fn glance(&mut self, count: usize, now: Timestamp) -> Timestamp {
         if !count.is_multiple_of(GLANCE) {
             return now;
         }
         let now = clock::now();
         if self.wakeups.first().is_some_and(|it| it.0 <= now) {
+            let others = std::mem::take(&mut self.touched);
             self.wake(now);
-            self.start_ready(now);
+            self.perform_touched(now);
+            self.start();
+            self.touched.extend(others);
         }
         now
     }
@@ -861,11 +865,19 @@ impl Engine {
     /// Carries out what the lanes ask for, but sends nothing yet.
     fn start_ready(&mut self, now: Timestamp) {
         while !self.touched.is_empty() {
-            for lane in std::mem::take(&mut self.touched) {
-                self.perform(lane, now);
-            }
+            self.perform_touched(now);
             self.share_slots(now);
         }
+        self.start();
+    }
+
+    fn perform_touched(&mut self, now: Timestamp) {
+        for lane in std::mem::take(&mut self.touched) {
+            self.perform(lane, now);
+        }
+    }
+
+    fn start(&mut self) {
         self.state.numbers.runs.add(self.starts.len() as u64);
         self.runner.start(&mut self.starts);
     }

@@ -70,7 +70,9 @@ impl Outbox {
             return Vec::new();
         }
         (self.bytes, self.until) = (0, None);
-        std::mem::take(&mut self.parcels)
+        // The next are about as many.
+        let room = Vec::with_capacity(self.parcels.len());
+        std::mem::replace(&mut self.parcels, room)
     }
 }
 

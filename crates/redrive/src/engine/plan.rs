@@ -12,7 +12,7 @@ use crate::config::{DeadLetterFormat, Entity, FlowConfig, Ordering};
 use crate::handler::{Context, Names, Retried};
 use crate::kafka::message::{Message, WholeMessage};
 use crate::pack::{self, USUAL_HEADERS};
-use crate::record::Record;
+use crate::record::{Before, Record};
 
 /// A flow and all that belongs to it.
 pub(crate) struct FlowPlan {
@@ -172,14 +172,16 @@ impl FlowPlan {
         let is_dated = reading.is_dated && fate == Fate::Run;
         let (unreadable, produced_at) = (reading.unreadable, reading.produced_at);
         let copy = self.copy(role, &reading, (message.partition(), offset));
-        drop(headers);
-        let header_bytes = raw.iter().map(|it| pack::size(*it)).sum();
-        let bytes = bytes_of(message.key(), message.value()) + header_bytes;
+        let is_relayed = Self::lane_kind(&self.flow, role) == LaneKind::Relay;
+        let retried = (!is_relayed).then(|| Arc::new(self.retried(reading)));
+        let before = Before { produced_at, retried };
+        let packed = pack::packed(raw.iter().copied());
+        let bytes = bytes_of(message.key(), message.value()) + packed.len() + size_of::<Retried>();
         let payload = if is_kept(due) {
-            Record::copied(&message, produced_at, &raw, header_bytes)
+            Record::copied(&message, before, &packed)
         } else {
-            drop(raw);
-            Record::retried(message, produced_at)
+            drop((headers, raw));
+            Record::retried(message, before)
         };
         let item = Item { offset, due, is_dated, priority: 0, appended_at, fate, bytes, payload };
         Taken { item, unreadable, copy }
@@ -262,14 +264,18 @@ impl FlowPlan {
         record: &Record,
         in_place: redrive_core::InPlace,
     ) -> Context {
-        let retried = (!self.is_new(role)).then(|| Box::new(self.retried(role, record)));
+        let retried = (!self.is_new(role)).then(|| match record.attempts_before() {
+            Some(known) => Arc::clone(known),
+            None => {
+                let headers: Vec<_> = record.headers().collect();
+                Arc::new(self.retried(self.read_record(role, &headers, record)))
+            }
+        });
         Context { names: Arc::clone(&self.names), partition, offset, in_place, retried }
     }
 
-    fn retried(&self, role: Role, record: &Record) -> Retried {
-        let mut headers = Vec::with_capacity(USUAL_HEADERS);
-        headers.extend(record.headers());
-        let reading = self.read_record(role, &headers, record);
+    /// What a handler may want to know of earlier attempts.
+    fn retried(&self, reading: Reading<'_>) -> Retried {
         let source = self.flow.source();
         let topic = |it: &str| if *it == **source { Arc::clone(source) } else { it.into() };
         let origin = reading.origin.map(|it| (topic(it.topic), it.partition, it.offset));
