@@ -102,13 +102,10 @@ impl Runner {
         let size = share.max(usize::try_from(worth).unwrap_or(usize::MAX)).clamp(1, CHUNK);
         // Those that wait are better off with tokio's workers: what they wait for wakes them there.
         let is_quick = pace <= QUICK && !self.waits.load(Ordering::Relaxed);
-        while !starts.is_empty() {
-            let left = starts.len();
-            let chunk: Vec<_> = if left > size {
-                starts.drain(..size).collect()
-            } else {
-                std::mem::replace(starts, Vec::with_capacity(left))
-            };
+        // The room stays here: to grow it again each time costs more than to move the records once.
+        let mut left = starts.drain(..);
+        while left.len() > 0 {
+            let chunk: Vec<_> = left.by_ref().take(size).collect();
             if is_quick {
                 self.quick.push(chunk, is_due, &self.runtime, self.runs());
             } else {
