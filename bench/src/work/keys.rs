@@ -57,11 +57,11 @@ impl Work for Keys {
             Engine::SpringTuned => PARTITIONS.unsigned_abs(),
             _ => SLOTS,
         };
-        // As many as the bound allows in twice the time, so that the start counts for little, or in half of that.
+        // As many as the bound allows in twice the time, so that the start counts for little, or in half of that where it is warmed up.
         let records = keys.min(slots.into()) * 1000 / TAKES * bench.scale.seconds * 2;
         let records = match engine {
             _ if bench.scale.is_quick => 100,
-            Engine::Parallel if keys > 1 => records / 2,
+            _ if engine.is_jvm() => records / 2,
             _ => records,
         };
         let task = Task { takes: TAKES, ..Task::default() };
