@@ -183,6 +183,8 @@ fn lengthened(records: u64, took: f64, seconds: f64) -> Option<u64> {
 fn pilot(bench: &mut Bench, work: &dyn Work, planned: &Planned) -> Result<u64> {
     /// What an engine that takes less time than this says of its speed is not much.
     const SHORT: f64 = 1.0;
+    /// Some need half a second for each record.
+    const FEWEST: u64 = 20;
     let (scale, case) = (bench.scale, &planned.case);
     let Some(few) = work.pilot(scale) else {
         return Ok(0);
@@ -192,7 +194,7 @@ fn pilot(bench: &mut Bench, work: &dyn Work, planned: &Planned) -> Result<u64> {
     }
     let most = work.most(case);
     // The warm-up of a Java machine tells more than a few records would, of which it may need seconds for each dozen.
-    let mut records = if planned.engine.is_jvm() { few.min(50) } else { few };
+    let mut records = if planned.engine.is_jvm() { few.min(FEWEST) } else { few };
     let rate = loop {
         let sample = work.turn(bench, case, planned.engine, records)?;
         let Some(rate) = sample.get("rate") else {
@@ -219,8 +221,7 @@ fn pilot(bench: &mut Bench, work: &dyn Work, planned: &Planned) -> Result<u64> {
         // Engines differ by a factor of a thousand. A cold start says too little, so no step is a large one.
         records = wanted.min(records * 50);
     };
-    // A little more than is wanted, since the beginning is slower than the rest.
-    Ok(rounded(rate * scale.seconds as f64 * 1.1).clamp(few.min(50), most))
+    Ok(rounded(rate * scale.seconds as f64).clamp(few.min(FEWEST), most))
 }
 
 /// Numbers that differ little are made one, so that engines share topics.

@@ -24,7 +24,7 @@ impl Work for Delays {
     }
 
     fn about(&self) -> &'static str {
-        "Records fail once and are retried. In the first form 100,000 of them, each with a delay of its own, all in one retry topic. A retry topic of Spring\u{2019}s has one delay, so it is only in the second form: 100 records that fail one after the other, as fast as they can, and are due 5 s later. Those that failed together are due together, so that the last of them has to wait for the others."
+        "Records fail once and are retried. In the first form 100,000 of them, each with a delay of its own, all in one retry topic. A retry topic of Spring\u{2019}s has one delay, so it is only in the second form: 50 records that fail one after the other, as fast as they can, and are due 5 s later. Those that failed together are due together, so that the last of them has to wait for the others."
     }
 
     fn cases(&self) -> Vec<Case> {
@@ -49,8 +49,8 @@ impl Work for Delays {
         let (records, delay, delay_max) = match (case.label == MIXED, is_quick) {
             (true, true) => (3_000, 200, 3_000),
             (true, false) => (100_000, 1_000, 30_000),
-            (false, true) => (100, 1_000, 1_000),
-            (false, false) => (100, 5_000, 5_000),
+            (false, true) => (50, 1_000, 1_000),
+            (false, false) => (50, 5_000, 5_000),
         };
         let task = Task { percent: 100, delay, delay_max, ..Task::default() };
         let turn = bench.next_turn(Filling::new(records, 100), task)?;
