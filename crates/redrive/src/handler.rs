@@ -124,6 +124,14 @@ pub(crate) struct Retried {
     pub(crate) redriven: u32,
 }
 
+impl Retried {
+    /// How much memory it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        let policy = self.state.policy.as_deref().map_or(0, str::len);
+        size_of::<Self>() + policy + self.origin.as_ref().map_or(0, |it| it.0.len())
+    }
+}
+
 impl Context {
     /// What a handler is told of a record that is new, for trying out handlers without Kafka.
     ///

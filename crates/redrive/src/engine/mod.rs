@@ -242,17 +242,16 @@ impl Engine {
             let others = [self.outbox.wait(), self.runner.look()];
             let wait = others.into_iter().flatten().fold(wait, Duration::min);
             self.inbox.take(Instant::now() + wait, &mut letters);
-            let now = clock::now();
-            if !self.open_letters(&mut letters, now) {
+            let Some(now) = self.open_letters(&mut letters, clock::now()) else {
                 return;
-            }
+            };
             self.wake(now);
             self.settle_down(now);
         }
     }
 
-    /// Reads all letters; false if it is to end.
-    fn open_letters(&mut self, letters: &mut Letters, now: Timestamp) -> bool {
+    /// Reads all letters. Returns the time, which goes on meanwhile, unless it is to end.
+    fn open_letters(&mut self, letters: &mut Letters, mut now: Timestamp) -> Option<Timestamp> {
         let mut goes_on = true;
         for letter in letters.others.drain(..) {
             goes_on &= self.open_letter(letter, now);
@@ -261,7 +260,6 @@ impl Engine {
         self.share_budget(now);
         self.done(&letters.done, now);
         letters.done.clear();
-        let mut now = now;
         for (count, ran) in (1..).zip(letters.ran.drain(..)) {
             self.ran(ran, now);
             now = self.glance(count, now);
@@ -274,7 +272,7 @@ impl Engine {
             self.read(read, now);
             now = self.glance(GLANCE, now);
         }
-        goes_on
+        goes_on.then_some(now)
     }
 
     /// In the midst of much work, now and then: what is due starts before the rest is done. Fresh records wait for the end of it, since they
@@ -287,9 +285,11 @@ impl Engine {
         if self.wakeups.first().is_some_and(|it| it.0 <= now) {
             let others = std::mem::take(&mut self.touched);
             self.wake(now);
+            // Those that got too few slots are looked at once more, where slots are shared.
+            let woken: Vec<_> = self.touched.iter().copied().collect();
             self.perform_touched(now);
             self.start();
-            self.touched.extend(others);
+            self.touched.extend(others.into_iter().chain(woken));
         }
         now
     }
@@ -842,11 +842,11 @@ impl Engine {
     // ----- what is to be done
 
     /// Carries out what the lanes ask for, until they ask for no more.
-    fn settle_down(&mut self, now: Timestamp) {
+    fn settle_down(&mut self, mut now: Timestamp) {
         loop {
             // First what is due: sending many takes a while.
             self.start_ready(now);
-            self.send_parcels(now);
+            now = self.send_parcels(now);
             if self.touched.is_empty() {
                 break;
             }
@@ -882,8 +882,8 @@ impl Engine {
         self.runner.start(&mut self.starts);
     }
 
-    /// Sends what is to go now. What belonged to a lane that is gone is its next owner's business.
-    fn send_parcels(&mut self, mut now: Timestamp) {
+    /// Sends what is to go now. What belonged to a lane that is gone is its next owner's business. Returns the time.
+    fn send_parcels(&mut self, mut now: Timestamp) -> Timestamp {
         for (count, parcel) in (1..).zip(self.outbox.take()) {
             now = self.glance(count, now);
             let Parcel { lane, offset, record, outgoing } = parcel;
@@ -898,6 +898,7 @@ impl Engine {
                 self.not_published(lane, offset, error, now);
             }
         }
+        now
     }
 
     fn look_at_breaker(&mut self) {

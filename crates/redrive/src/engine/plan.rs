@@ -174,9 +174,11 @@ impl FlowPlan {
         let copy = self.copy(role, &reading, (message.partition(), offset));
         let is_relayed = Self::lane_kind(&self.flow, role) == LaneKind::Relay;
         let retried = (!is_relayed).then(|| Arc::new(self.retried(reading)));
-        let before = Before { produced_at, retried };
         let packed = pack::packed(raw.iter().copied());
-        let bytes = bytes_of(message.key(), message.value()) + packed.len() + size_of::<Retried>();
+        let bytes = bytes_of(message.key(), message.value())
+            + packed.len()
+            + retried.as_ref().map_or(0, |it| it.bytes());
+        let before = Before { produced_at, retried };
         let payload = if is_kept(due) {
             Record::copied(&message, before, &packed)
         } else {

@@ -14,6 +14,9 @@ use tokio::runtime::Handle;
 /// A thread that has been at one piece of work for as long is not waited for: it was not quick after all.
 const STUCK: Duration = Duration::from_millis(1);
 
+/// How often in a row what comes first goes before other work: that must not wait for ever.
+const IN_A_ROW: u8 = 2;
+
 /// Work that waits for a thread.
 pub(super) struct Quick<T> {
     queue: Mutex<Queue<T>>,
@@ -22,9 +25,11 @@ pub(super) struct Quick<T> {
 }
 
 struct Queue<T> {
-    /// What comes before all other work.
+    /// What comes before other work.
     first: VecDeque<T>,
     work: VecDeque<T>,
+    /// How often it did so since the last of those, up to as often as it may.
+    in_a_row: u8,
     threads: usize,
     /// How many of them were called and did not come yet.
     coming: usize,
@@ -37,6 +42,7 @@ impl<T> Queue<T> {
         Self {
             first: VecDeque::new(),
             work: VecDeque::new(),
+            in_a_row: 0,
             threads: 0,
             coming: 0,
             taken: Instant::now(),
@@ -53,7 +59,12 @@ impl<T> Queue<T> {
     }
 
     fn next(&mut self) -> Option<T> {
-        self.first.pop_front().or_else(|| self.work.pop_front())
+        if self.first.is_empty() || !self.work.is_empty() && self.in_a_row >= IN_A_ROW {
+            self.in_a_row = 0;
+            return self.work.pop_front();
+        }
+        self.in_a_row = IN_A_ROW.min(self.in_a_row + 1);
+        self.first.pop_front()
     }
 
     /// Whether one more thread is to be called.
@@ -68,7 +79,7 @@ impl<T: Send + 'static> Quick<T> {
         Self { queue: Mutex::new(Queue::new()), most: most.max(1) }
     }
 
-    /// Lets something be done soon, by a thread that does one after the other: before all that waits, or behind it.
+    /// Lets something be done soon, by a thread that does one after the other: before other work that waits, or behind it.
     pub(super) fn push(
         self: &Arc<Self>,
         work: T,
@@ -153,6 +164,15 @@ mod tests {
         assert_eq!(queue.len(), 4);
         let all: Vec<_> = std::iter::from_fn(|| queue.next()).collect();
         assert_eq!(all, [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn what_is_to_come_first_does_not_hold_up_the_rest_for_ever() {
+        let mut queue = Queue::new();
+        (0..5).for_each(|it| queue.put(it, true));
+        (10..12).for_each(|it| queue.put(it, false));
+        let all: Vec<_> = std::iter::from_fn(|| queue.next()).collect();
+        assert_eq!(all, [0, 1, 10, 2, 3, 11, 4]);
     }
 
     #[test]
