@@ -173,10 +173,8 @@ fn measured(bench: &mut Bench, work: &dyn Work, planned: &mut Planned) -> Result
 
 /// How many records there should be instead of so many, which took too little time.
 fn lengthened(records: u64, took: f64, seconds: f64) -> Option<u64> {
-    /// What is missing less than this is not worth another turn.
-    const ENOUGH: f64 = 0.9;
     let factor = (seconds * 1.2 / took.max(1e-6)).min(50.0);
-    (took < seconds * ENOUGH).then(|| rounded(records as f64 * factor))
+    (took < seconds).then(|| rounded(records as f64 * factor))
 }
 
 /// Finds out with a few records how many are enough for a measurement.
@@ -269,7 +267,8 @@ mod tests {
     fn what_was_over_too_soon_gets_more_records() {
         assert_eq!(lengthened(50, 0.0, 10.0), Some(2_500));
         assert_eq!(lengthened(1_000, 4.0, 10.0), Some(3_200));
-        assert_eq!(lengthened(1_000, 9.5, 10.0), None);
+        assert_eq!(lengthened(1_000, 9.9, 10.0), Some(1_250));
+        assert_eq!(lengthened(1_000, 10.0, 10.0), None);
     }
 
     #[test]

@@ -34,8 +34,7 @@ impl Work for Failing {
             .map(|(label, share)| match share {
                 0 => Case::new(label, &[Redrive]),
                 100 => Case::new(label, &[Pipe, Redrive, Spring, SpringTuned, Parallel]),
-                1 => Case::new(label, &[Redrive, Spring, SpringTuned, Parallel]),
-                _ => Case::new(label, &[Redrive, Parallel]),
+                _ => Case::new(label, &[Redrive, Spring, SpringTuned, Parallel]),
             })
             .collect()
     }

@@ -38,7 +38,7 @@ impl Work for Success {
         use Engine::{Batch, Ordered, Parallel, Poll, Redrive, Spring, SpringTuned};
         vec![
             Case::new(SMALL, &[Poll, Batch, Redrive, Ordered, Spring, SpringTuned, Parallel]),
-            Case::new(LARGE, &[Poll, Batch, Redrive, SpringTuned, Parallel]),
+            Case::new(LARGE, &[Poll, Batch, Redrive, Spring, SpringTuned, Parallel]),
         ]
     }
 
