@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
 
-use crate::measure::{Sample, memory};
+use crate::measure::{Sample, cpu_time, memory};
 use crate::task::Task;
 use crate::topics::{self, Filling};
 use crate::turn::{Engine, Turn};
@@ -65,10 +65,10 @@ impl Bench {
         Ok(topic)
     }
 
-    /// The same, or the smallest that has more of the same in it: for those who stop by themselves.
+    /// The same, or the largest that has more of the same in it: for those who stop by themselves.
     pub(crate) fn topic_of_at_least(&mut self, filling: Filling) -> Result<String> {
         let fits = |it: &Filling| it.size == filling.size && it.keys == filling.keys;
-        let larger = self.filled.range(filling..).find(|it| fits(it.0));
+        let larger = self.filled.range(filling..).rfind(|it| fits(it.0));
         match larger.map(|it| it.1.clone()) {
             Some(topic) => Ok(topic),
             None => self.topic(filling),
@@ -110,8 +110,8 @@ impl Bench {
         if turn.endless {
             return Ok(());
         }
-        // More than can be done in the few seconds that they get.
-        let records = 1_000_000;
+        // More than most can do in the few seconds that they get.
+        let records = 4_000_000;
         // Other keys, so that it is never the topic that is measured.
         let warm = self.topic(Filling { records, size: 100, keys: 999_983 })?;
         let other = Turn { topic: warm.clone(), ..turn.clone() };
@@ -243,6 +243,12 @@ impl Running {
     pub(crate) fn memory(&self) -> f64 {
         let process = self.child.as_ref().map(|it| it.id().to_string());
         process.map_or(0.0, |it| memory(&it, "VmRSS"))
+    }
+
+    /// How much CPU time it has used.
+    pub(crate) fn cpu(&self) -> Duration {
+        let process = self.child.as_ref().map(|it| it.id().to_string());
+        process.map_or(Duration::ZERO, |it| cpu_time(&it))
     }
 
     /// Ends it as an operator would.

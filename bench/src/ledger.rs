@@ -1,8 +1,10 @@
 //! What handlers did, in a file that outlives them: an entry of 32 bytes for each thing, written at once.
 
+use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
@@ -70,6 +72,23 @@ pub(crate) fn read(path: &Path) -> Result<Vec<Entry>> {
     entries.iter().map(|it| entry(it).context("the ledger is broken")).collect()
 }
 
+/// How many runs began before their time: before the delay was over that began when the run before them failed, or before the time that the engine
+/// itself set. Where a run failed more than once, since an engine was killed, the first time counts.
+pub(crate) fn early(entries: &[Entry], delay: impl Fn(u64) -> Duration) -> usize {
+    let mut failed = HashMap::new();
+    for entry in entries.iter().filter(|it| it.what == What::Fail) {
+        let first = failed.entry((entry.number, entry.attempt + 1)).or_insert(entry.at);
+        *first = entry.at.min(*first);
+    }
+    let is_early = |it: &&Entry| {
+        let failed = failed.get(&(it.number, it.attempt)).copied();
+        let waits = i64::try_from(delay(it.number).as_micros()).unwrap_or(i64::MAX);
+        failed.is_some_and(|at| it.at < at.saturating_add(waits))
+            || it.late.is_some_and(|it| it < 0)
+    };
+    entries.iter().filter(|it| it.what == What::Start).filter(is_early).count()
+}
+
 /// How many entries there are.
 pub(crate) fn count(path: &Path) -> u64 {
     std::fs::metadata(path).map_or(0, |it| it.len() / SIZE as u64)
@@ -91,6 +110,23 @@ fn entry(bytes: &[u8; SIZE]) -> Option<Entry> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_is_early_by_the_failure_before_it_or_by_what_the_engine_set() {
+        let entry = |what, at, attempt, late| Entry { number: 7, at, late, attempt, what };
+        let early = |at, late| {
+            let entries = [
+                entry(What::Start, 0, 0, None),
+                entry(What::Fail, 10, 0, None),
+                // Once more, since the engine was killed.
+                entry(What::Fail, 500, 0, None),
+                entry(What::Start, at, 1, late),
+            ];
+            super::early(&entries, |_| Duration::from_micros(100))
+        };
+        assert_eq!([early(109, Some(1)), early(110, Some(0)), early(110, Some(-1))], [1, 0, 1]);
+        assert_eq!([early(109, None), early(110, None)], [1, 0]);
+    }
 
     #[test]
     fn what_was_written_is_read() {

@@ -95,6 +95,7 @@ fn main() -> Result<()> {
         );
     }
     let scale = Scale { is_quick: args.quick, seconds: args.seconds };
+    let kept = args.out.join("results.json");
     let order = Order {
         kafka: args.kafka,
         jvm: args.jvm,
@@ -102,8 +103,8 @@ fn main() -> Result<()> {
         rounds: if args.quick { 1 } else { args.rounds },
         works: args.work,
         engines: args.engines,
+        before: Results::read(&kept).ok(),
     };
-    let kept = args.out.join("results.json");
     if args.report {
         return report::write(&Results::read(&kept)?, &args.out);
     }

@@ -51,13 +51,13 @@ struct Watch {
 
 impl Watch {
     fn start() -> Self {
-        Self { began: Instant::now(), cpu: cpu_time() }
+        Self { began: Instant::now(), cpu: cpu_time("self") }
     }
 }
 
-/// All that this process has used, threads that have ended included.
-fn cpu_time() -> Duration {
-    let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+/// All the CPU time that a process has used, threads that have ended included.
+pub(crate) fn cpu_time(process: &str) -> Duration {
+    let text = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     // The name of the program is in brackets, and may have anything in it.
     let numbers = text.rsplit_once(')').map_or("", |it| it.1);
     let tick = |index: usize| numbers.split_whitespace().nth(index)?.parse::<u64>().ok();
@@ -130,7 +130,7 @@ impl Tally {
         let before = self.ended.fetch_add(count, Ordering::Relaxed);
         let after = before + count;
         if before < self.wanted / 4 && after >= self.wanted / 4 {
-            _ = self.quarter.set((after, cpu_time()));
+            _ = self.quarter.set((after, cpu_time("self")));
         }
         let is_last = before < self.wanted && after >= self.wanted;
         if is_last {
@@ -153,7 +153,7 @@ impl Tally {
     /// Writes down what there is up to now.
     pub(crate) fn finish(&self) {
         let took = self.took();
-        let now = cpu_time();
+        let now = cpu_time("self");
         let cpu = self.watch.get().map_or(Duration::ZERO, |it| now.saturating_sub(it.cpu));
         let mut sample = Sample::default();
         let load = |it: &AtomicU64| it.load(Ordering::Relaxed) as f64;

@@ -25,7 +25,7 @@ enum Shown {
     Least,
 }
 
-const COLUMNS: [Column; 22] = [
+const COLUMNS: [Column; 24] = [
     Column("CPU s per million", "cpu_per_million", number, Shown::Median),
     Column("peak memory, MiB", "rss", grouped, Shown::Median),
     Column("while they wait, MiB", "rss_waiting", grouped, Shown::Median),
@@ -38,13 +38,15 @@ const COLUMNS: [Column; 22] = [
     Column("of the bound", "of_bound", number, Shown::Median),
     Column("a run took, ms", "run_ms", number, Shown::Median),
     Column("metadata, characters", "metadata", grouped, Shown::Most),
+    Column("offsets committed", "commits", grouped, Shown::Median),
+    Column("largest of them, bytes", "largest_commit", grouped, Shown::Most),
     Column("first due run, s", "first_due", number, Shown::Median),
     Column("run again", "again", grouped, Shown::Most),
     Column("lost", "lost", grouped, Shown::Most),
     Column("duplicated", "duplicated", grouped, Shown::Median),
     Column("out of order", "out_of_order", grouped, Shown::Most),
     Column("run twice", "twice", grouped, Shown::Most),
-    Column("measured, s", "took", number, Shown::Median),
+    Column("measured, s", "timed", number, Shown::Median),
     Column("records", "records", grouped, Shown::Median),
     Column("machine late p99, ms", "machine_p99", number, Shown::Median),
     Column("taken by the host, %", "stolen", number, Shown::Median),

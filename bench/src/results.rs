@@ -29,6 +29,16 @@ impl Row {
         self.samples.iter().filter_map(|it| it.get(name)).collect()
     }
 
+    /// The same, with the number of the round: a turn that failed has none.
+    pub(crate) fn by_round(&self, name: &str) -> Vec<(usize, f64)> {
+        let rounds = self.samples.iter().enumerate();
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]
+        let round = |(index, it): (usize, &Sample)| {
+            Some((it.get("round").map_or(index + 1, |it| it as usize), it.get(name)?))
+        };
+        rounds.filter_map(round).collect()
+    }
+
     pub(crate) fn median(&self, name: &str) -> Option<f64> {
         stats::median(&self.values(name))
     }
@@ -53,6 +63,12 @@ pub(crate) struct Results {
 impl Results {
     pub(crate) fn about(&self, key: &str) -> Option<&str> {
         self.about.iter().find(|it| it.0 == key).map(|it| it.1.as_str())
+    }
+
+    /// Whether it was measured on a machine like this one, by what is said about both.
+    pub(crate) fn is_of_machine(&self, about: &[(String, String)]) -> bool {
+        let of = |key: &str| about.iter().find(|it| it.0 == key).map(|it| it.1.as_str());
+        ["processor", "cores"].iter().all(|it| self.about(it).is_some() && self.about(it) == of(it))
     }
 
     pub(crate) fn row(&self, work: &str, case: &str, engine: Engine) -> Option<&Row> {

@@ -23,7 +23,12 @@ pub(crate) struct Order {
     pub(crate) works: Vec<String>,
     /// The engines; all where there is none.
     pub(crate) engines: Vec<Engine>,
+    /// What was measured before. If that was on this machine, nobody has to find out how many records are enough.
+    pub(crate) before: Option<Results>,
 }
+
+/// Some need half a second for each record.
+const FEWEST: u64 = 20;
 
 /// One engine at one form of one work, with so many records.
 struct Planned {
@@ -54,6 +59,7 @@ pub(crate) fn run(order: &Order, keep: Option<&Path>) -> Result<Results> {
     }
     let pilots = plan.iter().filter(|it| works[it.work].pilot(order.scale).is_some()).count();
     let pilots = if order.scale.is_quick { 0 } else { pilots };
+    let before = order.before.as_ref().filter(|it| it.is_of_machine(&about(order)));
     bar.set_length((pilots + plan.len() * order.rounds) as u64);
     if !order.scale.is_quick {
         let start = |it: &Planned| if it.engine.is_jvm() { 9 } else { 3 };
@@ -75,7 +81,13 @@ pub(crate) fn run(order: &Order, keep: Option<&Path>) -> Result<Results> {
             planned.case.label,
             planned.engine.title()
         ));
-        let found = pilot(&mut bench, work.as_ref(), planned);
+        let before = before.and_then(|it| it.row(work.name(), planned.case.label, planned.engine));
+        let found = match before.and_then(|it| it.median("rate")) {
+            Some(rate) if pilots > 0 && work.pilot(order.scale).is_some() => {
+                Ok(enough(work.as_ref(), &planned.case, order.scale, rate))
+            }
+            _ => pilot(&mut bench, work.as_ref(), planned),
+        };
         if pilots > 0 && work.pilot(order.scale).is_some() {
             bar.inc(1);
             told(&bar, order.scale);
@@ -87,24 +99,25 @@ pub(crate) fn run(order: &Order, keep: Option<&Path>) -> Result<Results> {
     }
     // An engine that could not do a little of it will not do more.
     plan.retain(|it| results.row(works[it.work].name(), it.case.label, it.engine).is_none());
-    // Who does the same stands together.
-    let form = |it: &Planned| (it.work, it.case.label);
-    for same in plan.chunk_by(|one, next| form(one) == form(next)) {
-        let most = same.iter().map(|it| it.records).max().unwrap_or(0);
-        if let Some(planned) = same.first()
-            && works[planned.work].pilot(order.scale).is_some()
-        {
-            works[planned.work].prepare(&mut bench, &planned.case, most)?;
-        }
+    // The largest first: smaller ones may be a part of it.
+    let mut by_size: Vec<_> = plan.iter().collect();
+    by_size.sort_by_key(|it| std::cmp::Reverse(it.records));
+    for planned in by_size {
+        let work = &works[planned.work];
+        work.fill(&mut bench, &planned.case, planned.engine, planned.records)?;
     }
     for round in 0..order.rounds {
-        for planned in &mut plan {
+        for index in turns(&plan, round) {
+            let planned = &mut plan[index];
             let work = &works[planned.work];
             let (name, label, engine) = (work.name(), planned.case.label, planned.engine);
             let round = round + 1;
             bar.set_message(format!("round {round}: {name}, {label}: {}", engine.title()));
             match measured(&mut bench, work.as_ref(), planned) {
-                Ok(sample) => results.row_mut(name, label, engine).samples.push(sample),
+                Ok(mut sample) => {
+                    sample.set("round", round as f64);
+                    results.row_mut(name, label, engine).samples.push(sample);
+                }
                 Err(error) => fail(&mut results, &bar, work.as_ref(), planned, &error),
             }
             bar.inc(1);
@@ -116,6 +129,18 @@ pub(crate) fn run(order: &Order, keep: Option<&Path>) -> Result<Results> {
     }
     bar.finish_and_clear();
     Ok(results)
+}
+
+/// Whose turn it is, one after the other. Who does the same stands together, and another one of them begins in each round: to be the first is not the
+/// same as to come after somebody who has read the same records.
+fn turns(plan: &[Planned], round: usize) -> Vec<usize> {
+    let mut turns = Vec::with_capacity(plan.len());
+    let form = |it: &Planned| (it.work, it.case.label);
+    for same in plan.chunk_by(|one, next| form(one) == form(next)) {
+        let begin = turns.len();
+        turns.extend((0..same.len()).map(|it| begin + (round + it) % same.len()));
+    }
+    turns
 }
 
 /// Where nobody can see the bar, a line for each turn.
@@ -153,17 +178,19 @@ fn fail(
 /// Does a turn. One that was over too soon says nothing, and is done anew with more records.
 fn measured(bench: &mut Bench, work: &dyn Work, planned: &mut Planned) -> Result<Sample> {
     loop {
+        work.fill(bench, &planned.case, planned.engine, planned.records)?;
         let witness = Witness::begin();
         let turned = work.turn(bench, &planned.case, planned.engine, planned.records);
         // It ends where the turn failed, too.
         let seen = witness.end();
         let mut sample = turned?;
         sample.0.extend(seen.0);
+        let timed = sample.get("timed").or(sample.get("took")).unwrap_or(0.0);
+        sample.set("timed", timed);
         if bench.scale.is_quick || work.pilot(bench.scale).is_none() {
             return Ok(sample);
         }
-        let took = sample.get("took").unwrap_or(0.0);
-        let more = lengthened(planned.records, took, bench.scale.seconds as f64);
+        let more = lengthened(planned.records, timed, bench.scale.seconds as f64);
         match more.map(|it| it.min(work.most(&planned.case))) {
             Some(more) if more > planned.records => planned.records = more,
             _ => return Ok(sample),
@@ -172,17 +199,15 @@ fn measured(bench: &mut Bench, work: &dyn Work, planned: &mut Planned) -> Result
 }
 
 /// How many records there should be instead of so many, which took too little time.
-fn lengthened(records: u64, took: f64, seconds: f64) -> Option<u64> {
-    let factor = (seconds * 1.2 / took.max(1e-6)).min(50.0);
-    (took < seconds).then(|| rounded(records as f64 * factor))
+fn lengthened(records: u64, timed: f64, seconds: f64) -> Option<u64> {
+    let factor = (seconds * 1.2 / timed.max(1e-6)).min(50.0);
+    (timed < seconds).then(|| rounded(records as f64 * factor))
 }
 
 /// Finds out with a few records how many are enough for a measurement.
 fn pilot(bench: &mut Bench, work: &dyn Work, planned: &Planned) -> Result<u64> {
     /// What an engine that takes less time than this says of its speed is not much.
     const SHORT: f64 = 1.0;
-    /// Some need half a second for each record.
-    const FEWEST: u64 = 20;
     let (scale, case) = (bench.scale, &planned.case);
     let Some(few) = work.pilot(scale) else {
         return Ok(0);
@@ -219,7 +244,12 @@ fn pilot(bench: &mut Bench, work: &dyn Work, planned: &Planned) -> Result<u64> {
         // Engines differ by a factor of a thousand. A cold start says too little, so no step is a large one.
         records = wanted.min(records * 50);
     };
-    Ok(rounded(rate * scale.seconds as f64).clamp(few.min(FEWEST), most))
+    Ok(enough(work, case, scale, rate))
+}
+
+/// How many records are enough at this rate.
+fn enough(work: &dyn Work, case: &Case, scale: Scale, rate: f64) -> u64 {
+    rounded(rate * scale.seconds as f64).clamp(FEWEST, work.most(case))
 }
 
 /// Numbers that differ little are made one, so that engines share topics.
@@ -269,6 +299,22 @@ mod tests {
         assert_eq!(lengthened(1_000, 4.0, 10.0), Some(3_200));
         assert_eq!(lengthened(1_000, 9.9, 10.0), Some(1_250));
         assert_eq!(lengthened(1_000, 10.0, 10.0), None);
+    }
+
+    #[test]
+    fn another_one_begins_in_each_round() {
+        let plan: Vec<_> =
+            [(0, Engine::Poll), (0, Engine::Batch), (0, Engine::Redrive), (1, Engine::Poll)]
+                .map(|(work, engine)| Planned {
+                    work,
+                    case: Case::new("x", &[]),
+                    engine,
+                    records: 0,
+                })
+                .into();
+        assert_eq!(turns(&plan, 0), [0, 1, 2, 3]);
+        assert_eq!(turns(&plan, 1), [1, 2, 0, 3]);
+        assert_eq!(turns(&plan, 5), [2, 0, 1, 3]);
     }
 
     #[test]

@@ -23,7 +23,9 @@ pub(crate) struct Target {
 
 /// A number of one row against that of another, round by round: the median, and from where to where it goes.
 pub(crate) fn ratio(of: &Row, to: &Row, name: &str) -> Option<(f64, f64, f64)> {
-    let pairs = of.values(name).into_iter().zip(to.values(name));
+    let others = to.by_round(name);
+    let beside = |round: usize| others.iter().find(|it| it.0 == round).map(|it| it.1);
+    let pairs = of.by_round(name).into_iter().filter_map(|(round, it)| Some((it, beside(round)?)));
     let ratios: Vec<_> = pairs.map(|(of, to)| of / to).collect();
     let (low, high) = stats::bounds(&ratios)?;
     Some((stats::median(&ratios)?, low, high))

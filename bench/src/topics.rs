@@ -7,6 +7,8 @@ use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::error::KafkaError;
+use rdkafka::message::Message;
 use rdkafka::producer::{BaseRecord, DefaultProducerContext, Producer, ThreadedProducer};
 use rdkafka::types::RDKafkaErrorCode;
 
@@ -129,6 +131,48 @@ pub(crate) fn count(kafka: &str, topic: &str) -> Result<u64> {
         count += u64::try_from(end - first)?;
     }
     Ok(count)
+}
+
+/// How many offsets a group has committed, and the bytes of the largest with its metadata: as the broker wrote them down, each time.
+pub(crate) fn commits(kafka: &str, group: &str) -> Result<(u64, usize)> {
+    const TOPIC: &str = "__consumer_offsets";
+    let mut config = client(kafka);
+    // A group that is never joined.
+    config.set("group.id", "bench").set("enable.partition.eof", "true");
+    config.set("enable.auto.commit", "false");
+    let consumer: BaseConsumer = config.create()?;
+    let metadata = consumer.fetch_metadata(Some(TOPIC), ANSWER)?;
+    let partitions = metadata.topics().first().map_or(&[][..], |it| it.partitions());
+    let mut list = rdkafka::TopicPartitionList::new();
+    for partition in partitions {
+        list.add_partition_offset(TOPIC, partition.id(), rdkafka::Offset::Beginning)?;
+    }
+    consumer.assign(&list)?;
+    let (mut count, mut largest, mut unread) = (0, 0, partitions.len());
+    while unread > 0 {
+        match consumer.poll(ANSWER) {
+            Some(Ok(record)) => {
+                let key = record.key().unwrap_or_default();
+                if let Some(value) =
+                    record.payload().filter(|_| committer(key) == Some(group.as_bytes()))
+                {
+                    count += 1;
+                    largest = largest.max(key.len() + value.len());
+                }
+            }
+            Some(Err(KafkaError::PartitionEOF(_))) => unread -= 1,
+            Some(Err(error)) => return Err(error.into()),
+            None => anyhow::bail!("{TOPIC} cannot be read to its end"),
+        }
+    }
+    Ok((count, largest))
+}
+
+/// Whose offset it is, by the key that the broker gives it; none for what else is there.
+fn committer(key: &[u8]) -> Option<&[u8]> {
+    let number = |at: usize| key.get(at..)?.first_chunk::<2>().map(|it| u16::from_be_bytes(*it));
+    let (version, length) = (number(0)?, usize::from(number(2)?));
+    key.get(4..4 + length).filter(|_| version <= 1)
 }
 
 /// How many characters of metadata a group committed for a partition of a topic, at the most.

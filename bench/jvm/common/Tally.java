@@ -115,8 +115,11 @@ final class Tally {
         warmRate = rate;
     }
 
-    /** Waits until all has ended, or for so long. */
+    /** Waits until all has ended, or for so long since the first delivery. */
     void await(long seconds) throws InterruptedException {
+        while (!isBegun.get()) {
+            Thread.sleep(10);
+        }
         over.await(seconds, TimeUnit.SECONDS);
     }
 

@@ -6,6 +6,7 @@ use super::failing::{self, SHARES};
 use super::{Case, Work};
 use crate::bench::{Bench, Scale};
 use crate::measure::Sample;
+use crate::topics::Filling;
 use crate::turn::Engine;
 
 pub(crate) struct ExactlyOnce;
@@ -30,6 +31,10 @@ impl Work for ExactlyOnce {
 
     fn pilot(&self, scale: Scale) -> Option<u64> {
         failing::Failing.pilot(scale)
+    }
+
+    fn filling(&self, scale: Scale, case: &Case, engine: Engine, records: u64) -> Filling {
+        failing::Failing.filling(scale, case, engine, records)
     }
 
     fn turn(&self, bench: &mut Bench, case: &Case, engine: Engine, records: u64) -> Result<Sample> {

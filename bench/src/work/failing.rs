@@ -43,6 +43,10 @@ impl Work for Failing {
         Some(if scale.is_quick { 10_000 } else { 2_000 })
     }
 
+    fn filling(&self, _: Scale, _: &Case, _: Engine, records: u64) -> Filling {
+        Filling::new(records, 100)
+    }
+
     fn turn(&self, bench: &mut Bench, case: &Case, engine: Engine, records: u64) -> Result<Sample> {
         turn(bench, case, engine, records, false)
     }

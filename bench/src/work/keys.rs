@@ -19,6 +19,15 @@ const SLOTS: u32 = 256;
 /// How long a run takes.
 const TAKES: u64 = 10;
 
+/// How many records run at the same time. Spring has a thread for each partition, and no more.
+fn at_once(engine: Engine, keys: u64) -> u64 {
+    let slots = match engine {
+        Engine::SpringTuned => PARTITIONS.unsigned_abs(),
+        _ => SLOTS,
+    };
+    keys.min(slots.into())
+}
+
 impl Work for Keys {
     fn name(&self) -> &'static str {
         "keys"
@@ -50,27 +59,27 @@ impl Work for Keys {
         scale.seconds * 2 + 5
     }
 
-    fn turn(&self, bench: &mut Bench, case: &Case, engine: Engine, _: u64) -> Result<Sample> {
+    /// As many as the bound allows in twice the time, so that the start counts for little, or in half of that where it is warmed up.
+    fn filling(&self, scale: Scale, case: &Case, engine: Engine, _: u64) -> Filling {
         let keys = FORMS.iter().find(|it| it.0 == case.label).map_or(1, |it| it.1);
-        // Spring has a thread for each partition, and no more.
-        let slots = match engine {
-            Engine::SpringTuned => PARTITIONS.unsigned_abs(),
-            _ => SLOTS,
-        };
-        // As many as the bound allows in twice the time, so that the start counts for little, or in half of that where it is warmed up.
-        let records = keys.min(slots.into()) * 1000 / TAKES * bench.scale.seconds * 2;
+        let records = at_once(engine, keys) * 1000 / TAKES * scale.seconds * 2;
         let records = match engine {
-            _ if bench.scale.is_quick => 100,
+            _ if scale.is_quick => 100,
             _ if engine.is_jvm() => records / 2,
             _ => records,
         };
+        Filling { records, size: 100, keys }
+    }
+
+    fn turn(&self, bench: &mut Bench, case: &Case, engine: Engine, _: u64) -> Result<Sample> {
+        let filling = self.filling(bench.scale, case, engine, 0);
         let task = Task { takes: TAKES, ..Task::default() };
-        let turn = bench.next_turn(Filling { records, size: 100, keys }, task)?;
+        let turn = bench.next_turn(filling, task)?;
         let turn = Turn { ordered: true, concurrency: SLOTS, ..turn };
         let mut sample = rated(bench.turn(engine, turn)?);
         // Sleeping takes a little longer than it is asked to, which is nobody's fault.
         let run = sample.get("busy").unwrap_or(0.0) / sample.get("records").unwrap_or(1.0);
-        let bound = keys.min(slots.into()) as f64 / run;
+        let bound = at_once(engine, filling.keys) as f64 / run;
         if let Some(rate) = sample.get("rate") {
             sample.set("of_bound", rate / bound);
             sample.set("run_ms", run * 1000.0);

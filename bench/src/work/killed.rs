@@ -48,10 +48,15 @@ impl Work for Killed {
         35
     }
 
-    fn turn(&self, bench: &mut Bench, _: &Case, engine: Engine, _: u64) -> Result<Sample> {
-        let records = if bench.scale.is_quick { 5_000 } else { 60_000 };
+    fn filling(&self, scale: Scale, _: &Case, _: Engine, _: u64) -> Filling {
+        let records = if scale.is_quick { 5_000 } else { 60_000 };
+        Filling { records, size: 100, keys: KEYS }
+    }
+
+    fn turn(&self, bench: &mut Bench, case: &Case, engine: Engine, _: u64) -> Result<Sample> {
+        let filling = self.filling(bench.scale, case, engine, 0);
         let task = Task { percent: 10, delay: 200, delay_max: 1000, takes: 1, ..Task::default() };
-        let mut turn = bench.next_turn(Filling { records, size: 100, keys: KEYS }, task)?;
+        let mut turn = bench.next_turn(filling, task)?;
         let ledger = bench.ledger(&turn.name);
         (turn.endless, turn.ledger, turn.ordered) = (true, Some(ledger.clone()), true);
         (turn.concurrency, turn.session) = (64, 3000);
@@ -62,9 +67,14 @@ impl Work for Killed {
         let entries = ledger::read(&ledger);
         bench.clean(&turn)?;
         ended?;
-        let mut sample = judge(&entries?, records);
+        let delay = |number| match engine {
+            // A retry topic of Spring's has one delay.
+            Engine::SpringTuned => Duration::from_millis(turn.task.delay),
+            _ => turn.task.delay(number),
+        };
+        let mut sample = judge(&entries?, filling.records, delay);
         sample.set("took", took.as_secs_f64());
-        sample.set("records", records as f64);
+        sample.set("records", filling.records as f64);
         Ok(sample)
     }
 }
@@ -112,13 +122,12 @@ fn counts(entries: &[Entry]) -> BTreeMap<u64, u64> {
     counts
 }
 
-fn judge(entries: &[Entry], records: u64) -> Sample {
+fn judge(entries: &[Entry], records: u64, delay: impl Fn(u64) -> Duration) -> Sample {
     let ended = counts(entries);
     let mut sample = Sample::default();
     sample.set("lost", (records - ended.len() as u64) as f64);
     sample.set("duplicated", ended.values().map(|it| it - 1).sum::<u64>() as f64);
-    sample
-        .set("early", entries.iter().filter_map(|it| it.late).filter(|it| *it < 0).count() as f64);
+    sample.set("early", ledger::early(entries, delay) as f64);
     sample.set("out_of_order", overtaken(entries) as f64);
     sample
 }
@@ -170,7 +179,7 @@ mod tests {
             entry(Start, KEYS, Some(5)),
             entry(Done, KEYS, None),
         ];
-        let sample = judge(&entries, 4);
+        let sample = judge(&entries, 4, |_| Duration::ZERO);
         let found = ["lost", "duplicated", "early", "out_of_order"].map(|it| sample.get(it));
         assert_eq!(found, [Some(1.0); 4]);
     }

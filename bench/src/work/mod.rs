@@ -13,6 +13,7 @@ use anyhow::Result;
 
 use crate::bench::{Bench, Scale};
 use crate::measure::Sample;
+use crate::topics::Filling;
 use crate::turn::Engine;
 
 /// One kind of work in one form, with those who do it.
@@ -55,9 +56,13 @@ pub(crate) trait Work {
         60_000_000
     }
 
-    /// Makes ready for engines that take so many records at the most.
-    fn prepare(&self, _: &mut Bench, _: &Case, _most: u64) -> Result<()> {
-        Ok(())
+    /// What the topic is filled with that an engine reads.
+    fn filling(&self, scale: Scale, case: &Case, engine: Engine, records: u64) -> Filling;
+
+    /// Fills it, unless that was done. So nobody is measured on a machine that is still busy with it.
+    fn fill(&self, bench: &mut Bench, case: &Case, engine: Engine, records: u64) -> Result<()> {
+        let filling = self.filling(bench.scale, case, engine, records);
+        bench.topic(filling).map(|_| ())
     }
 
     /// Does it.
@@ -86,8 +91,9 @@ pub(crate) fn rated(mut sample: Sample) -> Sample {
     // Where there are retries, what counts is how fast the source topic is worked off.
     let main = get("main").filter(|_| sample.get("late_count").is_some());
     if let (Some(records), Some(took)) = (records, took) {
-        sample.set("rate", records / main.unwrap_or(took));
-        sample.set("whole_rate", records / took);
+        let timed = main.unwrap_or(took);
+        sample.set("timed", timed);
+        sample.set("rate", records / timed);
     }
     if let (Some(records), Some(cpu)) = (records, cpu) {
         sample.set("cpu_per_million", cpu / records * 1e6);

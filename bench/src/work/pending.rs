@@ -49,13 +49,16 @@ impl Work for Pending {
         80
     }
 
-    fn turn(&self, bench: &mut Bench, _: &Case, engine: Engine, _: u64) -> Result<Sample> {
+    fn filling(&self, scale: Scale, _: &Case, _: Engine, _: u64) -> Filling {
+        Filling::new(if scale.is_quick { 10_000 } else { 1_000_000 }, 1000)
+    }
+
+    fn turn(&self, bench: &mut Bench, case: &Case, engine: Engine, _: u64) -> Result<Sample> {
         let is_quick = bench.scale.is_quick;
-        let records = if is_quick { 10_000 } else { 1_000_000 };
         // Spread so that some are due at any time: 280 a second.
         let (delay, delay_max) = if is_quick { (2_000, 40_000) } else { (5_000, 3_600_000) };
         let task = Task { percent: 100, delay, delay_max, ..Task::default() };
-        let mut turn = bench.next_turn(Filling::new(records, 1000), task)?;
+        let mut turn = bench.next_turn(self.filling(bench.scale, case, engine, 0), task)?;
         let ledger = bench.ledger(&turn.name);
         (turn.endless, turn.ledger) = (true, Some(ledger.clone()));
         bench.prepare(engine, &mut turn)?;
@@ -112,8 +115,7 @@ fn both(bench: &Bench, engine: Engine, turn: &Turn, ledger: &Path) -> Result<Sam
     let rss = |it: &Sample| it.get("rss").unwrap_or(0.0);
     sample.set("rss_restarted", rss(&second));
     sample.set("again", twice(&entries) as f64);
-    let late = entries.iter().filter_map(|it| it.late);
-    sample.set("early", late.filter(|it| *it < 0).count() as f64);
+    sample.set("early", ledger::early(&entries, |it| turn.task.delay(it)) as f64);
     sample.set("records", turn.records as f64);
     Ok(rated(sample))
 }

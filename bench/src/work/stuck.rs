@@ -20,8 +20,11 @@ pub(crate) const HOPELESS: &str = "1 % fail for good";
 /// The record that hangs: the very first.
 const FIRST: u64 = 0;
 
-/// How long a restarted engine is watched for what it runs again.
-const WATCHED: Duration = Duration::from_secs(2);
+/// A restarted engine is watched for what it runs again until it has had nothing to do for so long: then it has read all there is.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// What an engine uses of a processor at the most that has nothing to do.
+const IDLE_SHARE: f64 = 0.15;
 
 impl Work for Stuck {
     fn name(&self) -> &'static str {
@@ -49,6 +52,10 @@ impl Work for Stuck {
         Some(if scale.is_quick { 10_000 } else { 2_000 })
     }
 
+    fn filling(&self, _: Scale, _: &Case, _: Engine, records: u64) -> Filling {
+        Filling::new(records, 100)
+    }
+
     fn turn(&self, bench: &mut Bench, case: &Case, engine: Engine, records: u64) -> Result<Sample> {
         if case.label == HANGS {
             return hangs(bench, engine, records);
@@ -71,12 +78,15 @@ fn hangs(bench: &mut Bench, engine: Engine, records: u64) -> Result<Sample> {
     let measured = bench.start(engine, &turn)?.wait(bench.limit());
     let again = measured.and_then(|sample| {
         let metadata = topics::longest_metadata(&bench.kafka, &turn.group(), &turn.topic)?;
-        Ok((sample, metadata, run_again(bench, engine, &turn)?))
+        let commits = topics::commits(&bench.kafka, &turn.group())?;
+        Ok((sample, metadata, commits, run_again(bench, engine, &turn)?))
     });
     bench.clean(&turn)?;
-    let (sample, metadata, again) = again?;
+    let (sample, metadata, (commits, largest), again) = again?;
     let mut sample = rated(sample);
     sample.set("metadata", metadata as f64);
+    sample.set("commits", commits as f64);
+    sample.set("largest_commit", largest as f64);
     sample.set("again", again as f64);
     Ok(sample)
 }
@@ -87,17 +97,20 @@ fn run_again(bench: &Bench, engine: Engine, turn: &Turn) -> Result<u64> {
     let again = Turn { endless: true, warm: None, ledger: Some(ledger.clone()), ..turn.clone() };
     let mut running = bench.start(engine, &again)?;
     let until = Instant::now() + bench.limit();
-    let mut seen = None;
+    let (mut since, mut used) = (Instant::now(), Duration::ZERO);
     loop {
         let entries = ledger::read(&ledger)?;
-        let mut starts = entries.iter().filter(|it| it.what == What::Start);
-        if seen.is_none() && starts.clone().any(|it| it.number == FIRST) {
-            seen = Some(Instant::now());
-        }
-        if seen.is_some_and(|it| it.elapsed() > WATCHED) {
-            running.kill()?;
-            _ = std::fs::remove_file(&ledger);
-            return Ok(starts.by_ref().filter(|it| it.number != FIRST).count() as u64);
+        let starts = entries.iter().filter(|it| it.what == What::Start);
+        let has_come = starts.clone().any(|it| it.number == FIRST);
+        let (passed, cpu) = (since.elapsed(), running.cpu());
+        if passed >= IDLE {
+            let share = (cpu.saturating_sub(used)).as_secs_f64() / passed.as_secs_f64();
+            if has_come && share < IDLE_SHARE {
+                running.kill()?;
+                _ = std::fs::remove_file(&ledger);
+                return Ok(starts.filter(|it| it.number != FIRST).count() as u64);
+            }
+            (since, used) = (Instant::now(), cpu);
         }
         anyhow::ensure!(running.is_alive()?, "{} ended after its restart", engine.name());
         anyhow::ensure!(Instant::now() < until, "{} does not run what hung", engine.name());

@@ -50,13 +50,19 @@ impl Work for Success {
         MOST_BYTES / size(case) as u64
     }
 
+    fn filling(&self, _: Scale, case: &Case, _: Engine, records: u64) -> Filling {
+        Filling::new(records, size(case))
+    }
+
     /// One topic for all, of which each reads as much as it needs.
-    fn prepare(&self, bench: &mut Bench, case: &Case, most: u64) -> Result<()> {
-        bench.topic(Filling::new(most, size(case))).map(|_| ())
+    fn fill(&self, bench: &mut Bench, case: &Case, engine: Engine, records: u64) -> Result<()> {
+        let filling = self.filling(bench.scale, case, engine, records);
+        bench.topic_of_at_least(filling).map(|_| ())
     }
 
     fn turn(&self, bench: &mut Bench, case: &Case, engine: Engine, records: u64) -> Result<Sample> {
-        let topic = bench.topic_of_at_least(Filling::new(records, size(case)))?;
+        let filling = self.filling(bench.scale, case, engine, records);
+        let topic = bench.topic_of_at_least(filling)?;
         let turn = bench.next_turn_on(&topic, records, Task::default());
         let turn = Turn { idle: true, ..turn };
         Ok(rated(bench.turn(engine, turn)?))
