@@ -1,10 +1,11 @@
 //! The bench: a broker, topics that are filled once, and engines' turns as processes.
 
 use std::collections::BTreeMap;
-use std::io::Read;
+use std::fs::File;
+use std::io::{BufReader, Read};
 #[cfg(target_os = "linux")]
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use indicatif::ProgressBar;
 use crate::measure::{Sample, cpu_time, memory};
 use crate::task::Task;
 use crate::topics::{self, Filling};
-use crate::turn::{Engine, Turn};
+use crate::turn::{Engine, PARTITIONS, Turn};
 
 /// How many records run at the same time where each takes a thread: with four times as many, Parallel Consumer was hardly faster, and once
 /// did not come to its end within a minute.
@@ -73,6 +74,25 @@ impl Bench {
             Some(topic) => Ok(topic),
             None => self.topic(filling),
         }
+    }
+
+    /// Reads what the broker keeps of a topic, if that is on this machine, so that whoever comes next finds it in memory: else the first to read it after a
+    /// while would pay for all. By the end of a round, topics of the beginning may be on disk alone.
+    pub(crate) fn bring_back(&self, topic: &str) -> Result<()> {
+        let Some(directory) = std::env::var_os("KAFKA_DIR") else {
+            return Ok(());
+        };
+        for partition in 0..PARTITIONS {
+            let log = Path::new(&directory).join("data").join(format!("{topic}-{partition}"));
+            let Ok(files) = std::fs::read_dir(log) else {
+                continue;
+            };
+            for file in files {
+                let file = File::open(file?.path())?;
+                std::io::copy(&mut BufReader::with_capacity(1 << 20, file), &mut std::io::sink())?;
+            }
+        }
+        Ok(())
     }
 
     /// The next turn, at all records of a topic with this in it.

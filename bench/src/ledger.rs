@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn a_run_is_early_by_the_failure_before_it_or_by_what_the_engine_set() {
         let entry = |what, at, attempt, late| Entry { number: 7, at, late, attempt, what };
-        let early = |at, late| {
+        let count = |at, late| {
             let entries = [
                 entry(What::Start, 0, 0, None),
                 entry(What::Fail, 10, 0, None),
@@ -122,10 +122,10 @@ mod tests {
                 entry(What::Fail, 500, 0, None),
                 entry(What::Start, at, 1, late),
             ];
-            super::early(&entries, |_| Duration::from_micros(100))
+            early(&entries, |_| Duration::from_micros(100))
         };
-        assert_eq!([early(109, Some(1)), early(110, Some(0)), early(110, Some(-1))], [1, 0, 1]);
-        assert_eq!([early(109, None), early(110, None)], [1, 0]);
+        assert_eq!([count(109, Some(1)), count(110, Some(0)), count(110, Some(-1))], [1, 0, 1]);
+        assert_eq!([count(109, None), count(110, None)], [1, 0]);
     }
 
     #[test]

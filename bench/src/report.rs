@@ -21,17 +21,19 @@ struct Column(&'static str, &'static str, fn(f64) -> String, Shown);
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shown {
     Median,
+    /// The median with the lowest and the highest round.
+    Spread,
     Most,
     Least,
 }
 
 const COLUMNS: [Column; 24] = [
-    Column("CPU s per million", "cpu_per_million", number, Shown::Median),
+    Column("CPU s per million", "cpu_per_million", number, Shown::Spread),
     Column("peak memory, MiB", "rss", grouped, Shown::Median),
     Column("while they wait, MiB", "rss_waiting", grouped, Shown::Median),
     Column("after restart, MiB", "rss_restarted", grouped, Shown::Median),
-    Column("late p50, ms", "late_p50", number, Shown::Median),
-    Column("p99", "late_p99", number, Shown::Median),
+    Column("late p50, ms", "late_p50", number, Shown::Spread),
+    Column("p99", "late_p99", number, Shown::Spread),
     Column("max", "late_max", number, Shown::Most),
     Column("min", "late_min", number, Shown::Least),
     Column("early", "early", grouped, Shown::Most),
@@ -43,7 +45,7 @@ const COLUMNS: [Column; 24] = [
     Column("first due run, s", "first_due", number, Shown::Median),
     Column("run again", "again", grouped, Shown::Most),
     Column("lost", "lost", grouped, Shown::Most),
-    Column("duplicated", "duplicated", grouped, Shown::Median),
+    Column("duplicated", "duplicated", grouped, Shown::Spread),
     Column("out of order", "out_of_order", grouped, Shown::Most),
     Column("run twice", "twice", grouped, Shown::Most),
     Column("measured, s", "timed", number, Shown::Median),
@@ -154,7 +156,7 @@ fn table(work: &str, rows: &[&Row], results: &Results) -> String {
             cells.resize(heads.len(), String::new());
         } else {
             if is_rated {
-                cells.push(rate(row));
+                cells.push(spread(row, "rate", grouped).unwrap_or_default());
                 cells.push(against(results, row));
             }
             cells.extend(columns.iter().map(|column| cell(row, column)));
@@ -164,6 +166,14 @@ fn table(work: &str, rows: &[&Row], results: &Results) -> String {
             }
         }
         _ = writeln!(text, "| {} |", cells.join(" | "));
+    }
+    for row in rows.iter().filter(|it| !it.samples.is_empty() && !it.failures.is_empty()) {
+        let why = row.failures.first().map_or("", |it| it.lines().next().unwrap_or_default());
+        let (count, case, engine) = (row.failures.len(), &row.case, row.engine.title());
+        _ = writeln!(
+            text,
+            "\n{case}, {engine}: {count} turns failed and are not in it, the first: {why}"
+        );
     }
     text
 }
@@ -176,15 +186,11 @@ fn over_batch(results: &Results, row: &Row) -> Option<f64> {
     over("later_cpu_per_million").or_else(|| over("cpu_per_million"))
 }
 
-/// The rate with its bounds.
-fn rate(row: &Row) -> String {
-    let values = row.values("rate");
-    match (stats::median(&values), stats::bounds(&values)) {
-        (Some(median), Some((low, high))) => {
-            format!("{} ({}–{})", grouped(median), grouped(low), grouped(high))
-        }
-        _ => String::new(),
-    }
+/// The median with its bounds.
+fn spread(row: &Row, name: &str, write: fn(f64) -> String) -> Option<String> {
+    let values = row.values(name);
+    let (median, (low, high)) = (stats::median(&values)?, stats::bounds(&values)?);
+    Some(format!("{} ({}–{})", write(median), write(low), write(high)))
 }
 
 /// How fast Redrive is beside it.
@@ -202,6 +208,7 @@ fn against(results: &Results, row: &Row) -> String {
 
 fn cell(row: &Row, Column(_, name, write, shown): &Column) -> String {
     let value = match shown {
+        Shown::Spread => return spread(row, name, *write).unwrap_or_default(),
         Shown::Median => row.median(name),
         Shown::Most => row.most(name),
         Shown::Least => row.least(name),

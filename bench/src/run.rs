@@ -178,7 +178,8 @@ fn fail(
 /// Does a turn. One that was over too soon says nothing, and is done anew with more records.
 fn measured(bench: &mut Bench, work: &dyn Work, planned: &mut Planned) -> Result<Sample> {
     loop {
-        work.fill(bench, &planned.case, planned.engine, planned.records)?;
+        let topic = work.fill(bench, &planned.case, planned.engine, planned.records)?;
+        bench.bring_back(&topic)?;
         let witness = Witness::begin();
         let turned = work.turn(bench, &planned.case, planned.engine, planned.records);
         // It ends where the turn failed, too.

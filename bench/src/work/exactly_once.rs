@@ -21,7 +21,7 @@ impl Work for ExactlyOnce {
     }
 
     fn about(&self) -> &'static str {
-        "As (2), with hops and offsets in one transaction."
+        "As (2), with hops and offsets in one transaction: Redrive beside itself in (2) of the same round. The others have no exactly-once for retries."
     }
 
     fn cases(&self) -> Vec<Case> {

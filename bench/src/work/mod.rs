@@ -59,10 +59,9 @@ pub(crate) trait Work {
     /// What the topic is filled with that an engine reads.
     fn filling(&self, scale: Scale, case: &Case, engine: Engine, records: u64) -> Filling;
 
-    /// Fills it, unless that was done. So nobody is measured on a machine that is still busy with it.
-    fn fill(&self, bench: &mut Bench, case: &Case, engine: Engine, records: u64) -> Result<()> {
-        let filling = self.filling(bench.scale, case, engine, records);
-        bench.topic(filling).map(|_| ())
+    /// Fills it, unless that was done, and tells its name. So nobody is measured on a machine that is still busy with it.
+    fn fill(&self, bench: &mut Bench, case: &Case, engine: Engine, records: u64) -> Result<String> {
+        bench.topic(self.filling(bench.scale, case, engine, records))
     }
 
     /// Does it.

@@ -36,7 +36,7 @@ impl Work for Stuck {
     }
 
     fn about(&self) -> &'static str {
-        "First: the very first record\u{2019}s run hangs, and everything else is behind it; then the engine is stopped and started again. The poll loop has the same handler, passes that record by, and is not started again. A hanging listener of Spring\u{2019}s holds its partition for ever. Second: 1 % of the records fail, fail again after 1 s, and go to the dead-letter topic (Parallel Consumer has none; its handler writes there)."
+        "First: the very first record\u{2019}s run hangs, and everything else is behind it; then the engine is stopped and started again (Parallel Consumer, which would wait for that run, is given two seconds for a last commit, and ended), and watched until it has nothing to do. What it committed is counted in the broker\u{2019}s own topic: each offset with its metadata, for each partition. The poll loop has the same handler, passes that record by, commits nothing, and is not started again. A hanging listener of Spring\u{2019}s holds its partition for ever. Second: 1 % of the records fail, fail again after 1 s, and go to the dead-letter topic (Parallel Consumer has none; its handler writes there, and does not wait for the broker\u{2019}s answer, as the others do)."
     }
 
     fn cases(&self) -> Vec<Case> {

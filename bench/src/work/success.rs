@@ -55,14 +55,12 @@ impl Work for Success {
     }
 
     /// One topic for all, of which each reads as much as it needs.
-    fn fill(&self, bench: &mut Bench, case: &Case, engine: Engine, records: u64) -> Result<()> {
-        let filling = self.filling(bench.scale, case, engine, records);
-        bench.topic_of_at_least(filling).map(|_| ())
+    fn fill(&self, bench: &mut Bench, case: &Case, engine: Engine, records: u64) -> Result<String> {
+        bench.topic_of_at_least(self.filling(bench.scale, case, engine, records))
     }
 
     fn turn(&self, bench: &mut Bench, case: &Case, engine: Engine, records: u64) -> Result<Sample> {
-        let filling = self.filling(bench.scale, case, engine, records);
-        let topic = bench.topic_of_at_least(filling)?;
+        let topic = self.fill(bench, case, engine, records)?;
         let turn = bench.next_turn_on(&topic, records, Task::default());
         let turn = Turn { idle: true, ..turn };
         Ok(rated(bench.turn(engine, turn)?))
