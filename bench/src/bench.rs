@@ -261,14 +261,16 @@ impl Running {
 
     /// How much memory it has, in MiB.
     pub(crate) fn memory(&self) -> f64 {
-        let process = self.child.as_ref().map(|it| it.id().to_string());
-        process.map_or(0.0, |it| memory(&it, "VmRSS"))
+        self.process().map_or(0.0, |it| memory(&it, "VmRSS"))
     }
 
     /// How much CPU time it has used.
     pub(crate) fn cpu(&self) -> Duration {
-        let process = self.child.as_ref().map(|it| it.id().to_string());
-        process.map_or(Duration::ZERO, |it| cpu_time(&it))
+        self.process().map_or(Duration::ZERO, |it| cpu_time(&it))
+    }
+
+    fn process(&self) -> Option<String> {
+        self.child.as_ref().map(|it| it.id().to_string())
     }
 
     /// Ends it as an operator would.

@@ -59,7 +59,8 @@ pub(crate) fn run(order: &Order, keep: Option<&Path>) -> Result<Results> {
     }
     let pilots = plan.iter().filter(|it| works[it.work].pilot(order.scale).is_some()).count();
     let pilots = if order.scale.is_quick { 0 } else { pilots };
-    let before = order.before.as_ref().filter(|it| it.is_of_machine(&about(order)));
+    let mut results = Results { about: about(order), rows: Vec::new() };
+    let before = order.before.as_ref().filter(|it| it.is_of_machine(&results.about));
     bar.set_length((pilots + plan.len() * order.rounds) as u64);
     if !order.scale.is_quick {
         let start = |it: &Planned| if it.engine.is_jvm() { 9 } else { 3 };
@@ -72,7 +73,6 @@ pub(crate) fn run(order: &Order, keep: Option<&Path>) -> Result<Results> {
             order.rounds
         );
     }
-    let mut results = Results { about: about(order), rows: Vec::new() };
     for planned in &mut plan {
         let work = &works[planned.work];
         bar.set_message(format!(

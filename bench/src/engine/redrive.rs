@@ -133,19 +133,20 @@ impl Service {
         if self.task.is_end(number, attempt) && self.tally.end_of(number) {
             self.handle.stop();
         }
+        if !fails {
+            return Outcome::Done;
+        }
         let now = micros();
-        if fails && let Some(at) = self.failed_at(number) {
+        if let Some(at) = self.failed_at(number) {
             at.store(now, Ordering::Relaxed);
         }
-        match fails {
-            false => Outcome::Done,
-            true if self.task.is_mixed() && attempt == 0 => {
-                // Rounded up, as Redrive rounds its own.
-                let due = Timestamp::from_millis((now + 999) / 1000);
-                Outcome::retry_at(Failure::of_type("NotYet"), due.after(self.task.delay(number)))
-            }
-            true => Outcome::Failed(Failure::of_type("NotYet")),
+        let failure = Failure::of_type("NotYet");
+        if self.task.is_mixed() && attempt == 0 {
+            // Rounded up, as Redrive rounds its own.
+            let due = Timestamp::from_millis((now + 999) / 1000);
+            return Outcome::retry_at(failure, due.after(self.task.delay(number)));
         }
+        Outcome::Failed(failure)
     }
 
     fn failed_at(&self, number: u64) -> Option<&AtomicI64> {
