@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::measure::micros;
+use crate::measure::{Sample, micros};
 
 const SIZE: usize = 32;
 
@@ -72,21 +72,29 @@ pub(crate) fn read(path: &Path) -> Result<Vec<Entry>> {
     entries.iter().map(|it| entry(it).context("the ledger is broken")).collect()
 }
 
-/// How many runs began before their time: before the delay was over that began when the run before them failed, or before the time that the engine
-/// itself set. Where a run failed more than once, since an engine was killed, the first time counts.
-pub(crate) fn early(entries: &[Entry], delay: impl Fn(u64) -> Duration) -> usize {
+/// The runs that began before their time, each with how much too early it was, in microseconds: before the delay was over that began when the run
+/// before them failed, or before the time that the engine itself set. Where a run failed more than once, since an engine was killed, the first time counts.
+pub(crate) fn early(entries: &[Entry], delay: impl Fn(u64) -> Duration) -> Vec<i64> {
     let mut failed = HashMap::new();
     for entry in entries.iter().filter(|it| it.what == What::Fail) {
         let first = failed.entry((entry.number, entry.attempt + 1)).or_insert(entry.at);
         *first = entry.at.min(*first);
     }
-    let is_early = |it: &&Entry| {
-        let failed = failed.get(&(it.number, it.attempt)).copied();
+    let early_by = |it: &Entry| {
         let waits = i64::try_from(delay(it.number).as_micros()).unwrap_or(i64::MAX);
-        failed.is_some_and(|at| it.at < at.saturating_add(waits))
-            || it.late.is_some_and(|it| it < 0)
+        let failed = failed.get(&(it.number, it.attempt)).copied();
+        let seen = failed.map(|at: i64| at.saturating_add(waits) - it.at);
+        seen.max(it.late.map(|it| -it)).filter(|it| *it > 0)
     };
-    entries.iter().filter(|it| it.what == What::Start).filter(is_early).count()
+    entries.iter().filter(|it| it.what == What::Start).filter_map(early_by).collect()
+}
+
+/// Tells how many runs were early, and by how much at the most.
+pub(crate) fn tell_early(early: &[i64], sample: &mut Sample) {
+    sample.set("early", early.len() as f64);
+    if let Some(most) = early.iter().max() {
+        sample.set("early_by", *most as f64 / 1000.0);
+    }
 }
 
 /// How many entries there are.
@@ -124,8 +132,9 @@ mod tests {
             ];
             early(&entries, |_| Duration::from_micros(100))
         };
-        assert_eq!([count(109, Some(1)), count(110, Some(0)), count(110, Some(-1))], [1, 0, 1]);
-        assert_eq!([count(109, None), count(110, None)], [1, 0]);
+        assert_eq!([count(108, Some(1)), count(110, Some(0))], [vec![2], vec![]]);
+        assert_eq!([count(110, Some(-1)), count(109, None)], [vec![1], vec![1]]);
+        assert_eq!(count(110, None).len(), 0);
     }
 
     #[test]

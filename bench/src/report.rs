@@ -27,7 +27,7 @@ enum Shown {
     Least,
 }
 
-const COLUMNS: [Column; 24] = [
+const COLUMNS: [Column; 25] = [
     Column("CPU s per million", "cpu_per_million", number, Shown::Spread),
     Column("peak memory, MiB", "rss", grouped, Shown::Median),
     Column("while they wait, MiB", "rss_waiting", grouped, Shown::Median),
@@ -37,6 +37,7 @@ const COLUMNS: [Column; 24] = [
     Column("max", "late_max", number, Shown::Most),
     Column("min", "late_min", number, Shown::Least),
     Column("early", "early", grouped, Shown::Most),
+    Column("by at most, ms", "early_by", number, Shown::Most),
     Column("of the bound", "of_bound", number, Shown::Median),
     Column("a run took, ms", "run_ms", number, Shown::Median),
     Column("metadata, characters", "metadata", grouped, Shown::Most),

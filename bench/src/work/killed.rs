@@ -127,7 +127,7 @@ fn judge(entries: &[Entry], records: u64, delay: impl Fn(u64) -> Duration) -> Sa
     let mut sample = Sample::default();
     sample.set("lost", (records - ended.len() as u64) as f64);
     sample.set("duplicated", ended.values().map(|it| it - 1).sum::<u64>() as f64);
-    sample.set("early", ledger::early(entries, delay) as f64);
+    ledger::tell_early(&ledger::early(entries, delay), &mut sample);
     sample.set("out_of_order", overtaken(entries) as f64);
     sample
 }

@@ -115,7 +115,7 @@ fn both(bench: &Bench, engine: Engine, turn: &Turn, ledger: &Path) -> Result<Sam
     let rss = |it: &Sample| it.get("rss").unwrap_or(0.0);
     sample.set("rss_restarted", rss(&second));
     sample.set("again", twice(&entries) as f64);
-    sample.set("early", ledger::early(&entries, |it| turn.task.delay(it)) as f64);
+    ledger::tell_early(&ledger::early(&entries, |it| turn.task.delay(it)), &mut sample);
     sample.set("records", turn.records as f64);
     Ok(rated(sample))
 }
