@@ -48,9 +48,17 @@ impl Load {
     #[inline]
     pub(crate) fn prefetch(&self) {
         match self {
-            Self::Fresh(message) => message.prefetch(),
+            Self::Fresh(message) => message.prefetch_whole(),
             Self::Shared(record) => record.prefetch(),
             Self::Lent => {}
+        }
+    }
+
+    /// The same for its value, once the record is there.
+    #[inline]
+    pub(crate) fn prefetch_value(&self) {
+        if let Self::Fresh(message) = self {
+            message.prefetch_value();
         }
     }
 }

@@ -67,8 +67,9 @@ const CHUNK: usize = 1024;
 /// Runs that take no longer than this, and do not wait, are quick.
 const QUICK: Duration = Duration::from_micros(5);
 
-/// How many records ahead one is asked for.
+/// How many records ahead one is asked for, and how many its value, which is looked for there.
 const AHEAD: usize = 8;
+const VALUE_AHEAD: usize = 4;
 
 /// Runs records.
 pub(super) struct Runner {
@@ -206,8 +207,12 @@ impl Chunk {
         let Start { lane, role, partition, offset, load, in_place } = self.starts.next()?;
         // Whatever is to run has its record: a lane lends it once.
         let record = load.into_record()?;
-        if let Some(start) = self.starts.as_slice().get(AHEAD) {
+        let coming = self.starts.as_slice();
+        if let Some(start) = coming.get(AHEAD) {
             start.load.prefetch();
+        }
+        if let Some(start) = coming.get(VALUE_AHEAD) {
+            start.load.prefetch_value();
         }
         let context = self.runner.plan.context(role, (partition, offset), &record, in_place);
         let tracer = self.runner.tracer.as_ref();

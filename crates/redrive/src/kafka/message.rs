@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rdkafka::bindings as sys;
 use rdkafka::types::RDKafkaErrorCode;
 
-use crate::prefetch::prefetch;
+use crate::prefetch::{prefetch, prefetch_to_read};
 
 /// How many messages of a consumer are alive. The consumer must outlive them. It lives for ever, so that a message need not
 /// count references to it.
@@ -118,6 +118,22 @@ impl Message {
     #[inline]
     pub(crate) fn prefetch(&self) {
         prefetch(self.raw.as_ptr());
+    }
+
+    /// The same for all that is looked at where it is given back: librdkafka keeps a message in the midst of something larger.
+    #[inline]
+    pub(crate) fn prefetch_whole(&self) {
+        /// Where that has lines of the cache that are of use, from the message on.
+        const LINES: [isize; 5] = [-120, -56, 8, 72, 104];
+        for line in LINES {
+            prefetch(self.raw.as_ptr().wrapping_byte_offset(line));
+        }
+    }
+
+    /// The same for what it begins with: its value, which is looked for in the message.
+    #[inline]
+    pub(crate) fn prefetch_value(&self) {
+        prefetch_to_read(self.raw().payload);
     }
 
     /// What went wrong, if this tells of that and not of a record.
