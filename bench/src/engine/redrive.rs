@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use redrive::config::{Config, Drain, Entity, FlowConfig};
 use redrive::{
-    Backoff, Consumer, ConsumerHandle, Context, Delayed, Event, Failure, Flow, Outcome, Policy,
-    Record, Strategy, Tier, Timestamp,
+    Backoff, Consumer, ConsumerHandle, Context, Delayed, Event, Failure, Flow, Handler, Outcome,
+    Policy, Record, Strategy, Tier, Timestamp,
 };
 
 use super::nap::Naps;
@@ -79,11 +79,8 @@ pub(crate) fn run(kafka: &str, turn: &Turn) -> Result<Sample> {
             let is_noted = turn.task.percent == 100 && turn.records <= 100_000 && ledger.is_none();
             let noted = if is_noted { turn.records } else { 0 };
             let failed = (0..noted).map(|_| AtomicI64::new(0)).collect();
-            let service = Arc::new(Service { task, tally, ledger, naps, failed, handle });
-            consumer.with_handler(turn.topic.as_str(), move |record: Record, context: Context| {
-                let service = Arc::clone(&service);
-                async move { service.run(&record, &context).await }
-            })
+            let service = Service { task, tally, ledger, naps, failed, handle };
+            consumer.with_handler(turn.topic.as_str(), service)
         };
         consumer.run().await
     })?;
@@ -104,14 +101,14 @@ struct Service {
     handle: ConsumerHandle,
 }
 
-impl Service {
-    async fn run(&self, record: &Record, context: &Context) -> Outcome {
+impl Handler for Service {
+    async fn handle(&self, record: Record, context: Context) -> Outcome {
         self.tally.begin();
         let Some(number) = task::number(record.value()) else {
             return Outcome::stop(Failure::of_type("Unnumbered"));
         };
         let attempt = context.overall_attempts();
-        let due = || self.waits_until(number).or_else(|| due(record));
+        let due = || self.waits_until(number).or_else(|| due(&record));
         let late = if attempt > 0 { due().map(|it| micros() - it) } else { None };
         self.write(What::Start, number, attempt, late);
         if let Some(late) = late {
@@ -148,7 +145,9 @@ impl Service {
         }
         Outcome::Failed(failure)
     }
+}
 
+impl Service {
     fn failed_at(&self, number: u64) -> Option<&AtomicI64> {
         self.failed.get(usize::try_from(number).ok()?)
     }

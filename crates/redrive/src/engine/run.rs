@@ -251,22 +251,24 @@ pub(crate) trait AnyHandler: Send + Sync {
 
 impl<H: Handler> AnyHandler for H {
     fn begin(self: Arc<Self>, chunk: &mut Chunk) {
-        let mut place = Box::pin(Place { run: None });
+        let mut place = Box::pin(Place::default());
         while let Some((record, context)) = chunk.next() {
-            let handler = Arc::clone(&self);
+            let lent = place.as_mut().project().back.take();
+            let handler = lent.unwrap_or_else(|| Arc::clone(&self));
             let run = async move {
-                match handler.handle(record, context).await {
+                let end = match handler.handle(record, context).await {
                     Outcome::Done => None,
                     outcome => Some(Box::new(outcome)),
-                }
+                };
+                (end, handler)
             };
             let polled = catch_unwind(AssertUnwindSafe(|| {
-                place.as_mut().set(Place { run: Some(run) });
+                place.as_mut().project().run.set(Some(run));
                 place.as_mut().poll(&mut task::Context::from_waker(Waker::noop()))
             }));
             let end = match polled {
                 Ok(Poll::Pending) => {
-                    let run = std::mem::replace(&mut place, Box::pin(Place { run: None }));
+                    let run = std::mem::replace(&mut place, Box::pin(Place::default()));
                     chunk.waits(run);
                     continue;
                 }
@@ -274,7 +276,7 @@ impl<H: Handler> AnyHandler for H {
                 Err(panic) => panicked(&*panic),
             };
             // What it leaves behind is the user's, too.
-            let left = catch_unwind(AssertUnwindSafe(|| place.as_mut().set(Place { run: None })));
+            let left = catch_unwind(AssertUnwindSafe(|| place.as_mut().project().run.set(None)));
             chunk.ended(left.map_or_else(|panic| panicked(&*panic), |()| end));
         }
     }
@@ -286,21 +288,31 @@ impl<H: Handler> AnyHandler for H {
 
 pin_project! {
     /// Memory for a run.
-    struct Place<F> {
+    struct Place<F, H> {
         #[pin]
         run: Option<F>,
+        // The handler of a run that has ended: the next one need not count a reference to it.
+        back: Option<Arc<H>>,
     }
 }
 
-impl<F: Future> Future for Place<F> {
-    type Output = F::Output;
+impl<F, H> Default for Place<F, H> {
+    fn default() -> Self {
+        Self { run: None, back: None }
+    }
+}
+
+impl<F: Future<Output = (End, Arc<H>)>, H> Future for Place<F, H> {
+    type Output = End;
 
     #[inline]
-    fn poll(self: Pin<&mut Self>, context: &mut task::Context<'_>) -> Poll<F::Output> {
-        match self.project().run.as_pin_mut() {
-            Some(run) => run.poll(context),
-            None => Poll::Pending,
-        }
+    fn poll(self: Pin<&mut Self>, context: &mut task::Context<'_>) -> Poll<End> {
+        let place = self.project();
+        let polled = place.run.as_pin_mut().map_or(Poll::Pending, |it| it.poll(context));
+        polled.map(|(end, handler)| {
+            *place.back = Some(handler);
+            end
+        })
     }
 }
 
