@@ -51,7 +51,7 @@ use crate::record::Record;
 use census::{Ages, LaneCensus, Rhythm};
 use horizon::Horizon;
 use inbox::{Inbox, LaneKey, Latch, Letter, Letters, Published, Ran, Read};
-use incoming::Incoming;
+use incoming::{Incoming, New};
 pub(crate) use judge::Partitions;
 use judge::{Judge, alone, describe, spot};
 use load::Load;
@@ -503,24 +503,21 @@ impl Engine {
             return;
         };
         let (plan, events) = (&self.plan, &self.tools.events);
-        let is_new = plan.is_new(role);
-        let messages = AskedAhead(messages.into_iter()).filter(|incoming| {
-            let Incoming::Message(message) = incoming else {
-                return true;
-            };
-            if let Some(error) = message.error() {
-                events.tell(&Event::Unread {
-                    topic: message.topic().into(),
-                    partition: message.partition(),
-                    error: format!("{error}: {}", message.error_text()),
-                });
-            }
-            message.error().is_none()
-        });
+        let is_looked_at = matches!(machine, Driver::Part(..));
+        let messages = AskedAhead { messages: messages.into_iter(), is_looked_at };
         let taken = |incoming: Incoming| {
             let taken = match incoming {
-                Incoming::Message(message) => plan.item(role, message, |_| false),
+                Incoming::New(new) => plan.item(role, new.message, |_| false),
                 Incoming::Taken(taken) => *taken,
+                Incoming::Error(message) => {
+                    let error = message.error().map(|it| it.to_string()).unwrap_or_default();
+                    events.tell(&Event::Unread {
+                        topic: message.topic().into(),
+                        partition: message.partition(),
+                        error: format!("{error}: {}", message.error_text()),
+                    });
+                    return None;
+                }
             };
             let spot = || spot(&taken.item.payload);
             if taken.item.fate == Fate::Settle {
@@ -528,22 +525,22 @@ impl Engine {
             } else if let Some(header) = taken.unreadable {
                 events.tell(&Event::Unreadable { spot: spot(), header });
             }
-            taken
+            Some(taken)
         };
         match &mut machine {
             Driver::Plain(lane) => {
-                let items = messages.map(|incoming| match incoming {
-                    Incoming::Message(message) if is_new => {
-                        FlowPlan::new_item(message, Load::Fresh)
+                let items = messages.filter_map(|incoming| match incoming {
+                    Incoming::New(New { message, offset, bytes }) => {
+                        Some(FlowPlan::new_item((offset, bytes), Load::Fresh(message)))
                     }
-                    other => taken(other).item.map(Load::Shared),
+                    other => Some(taken(other)?.item.map(Load::Shared)),
                 });
                 lane.fetched_all(items, now, &mut self.slots);
             }
             Driver::Part(whole, part) => {
-                let items = messages.map(|incoming| {
-                    let Taken { item, copy, .. } = taken(incoming);
-                    loaded(plan.ranked(item, copy))
+                let items = messages.filter_map(|incoming| {
+                    let Taken { item, copy, .. } = taken(incoming)?;
+                    Some(loaded(plan.ranked(item, copy)))
                 });
                 whole.fetched_all(*part, items, now, &mut self.slots);
             }
@@ -1138,8 +1135,12 @@ fn note_lateness(numbers: &Numbers, due: Option<Timestamp>, now: Timestamp) {
     }
 }
 
-/// Messages, each of which is asked for some time before its turn comes: another core has written them.
-struct AskedAhead(std::vec::IntoIter<Incoming>);
+/// Messages, each of which is asked for some time before its turn comes, where it is looked at: another core has written them.
+struct AskedAhead {
+    messages: std::vec::IntoIter<Incoming>,
+    /// Whether new ones are more than handed on.
+    is_looked_at: bool,
+}
 
 impl Iterator for AskedAhead {
     type Item = Incoming;
@@ -1147,10 +1148,10 @@ impl Iterator for AskedAhead {
     #[inline]
     fn next(&mut self) -> Option<Incoming> {
         const AHEAD: usize = 8;
-        if let Some(message) = self.0.as_slice().get(AHEAD) {
-            message.prefetch();
+        if let Some(message) = self.messages.as_slice().get(AHEAD) {
+            message.prefetch(self.is_looked_at);
         }
-        self.0.next()
+        self.messages.next()
     }
 }
 

@@ -150,7 +150,8 @@ impl FlowPlan {
         if self.is_new(role) {
             let copy =
                 self.copy(role, &Reading::default(), (message.partition(), message.offset()));
-            let item = Self::new_item(message, Record::new);
+            let bytes = bytes_of(message.key(), message.value());
+            let item = Self::new_item((message.offset(), bytes), Record::new(message));
             return Taken { item, unreadable: None, copy };
         }
         let message = WholeMessage::new(message);
@@ -242,18 +243,18 @@ impl FlowPlan {
         self.place(role) == Place::Source
     }
 
-    /// A message that is there for the first time, as the lane takes it.
+    /// A record that is there for the first time, as the lane takes it.
     #[inline]
-    pub(crate) fn new_item<P>(message: Message, payload: impl FnOnce(Message) -> P) -> Item<P> {
+    pub(crate) fn new_item<P>((offset, bytes): (i64, usize), payload: P) -> Item<P> {
         Item {
-            offset: message.offset(),
+            offset,
             due: Timestamp::default(),
             is_dated: false,
             priority: 0,
             appended_at: Timestamp::default(),
             fate: Fate::Run,
-            bytes: bytes_of(message.key(), message.value()),
-            payload: payload(message),
+            bytes,
+            payload,
         }
     }
 

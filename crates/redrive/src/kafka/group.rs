@@ -920,7 +920,7 @@ impl Router {
                 let taken = |it| Incoming::taken(it, plan, *role, is_kept);
                 (messages.into_iter().map(taken).collect(), Some(Arc::clone(horizon)))
             }
-            None => (messages.into_iter().map(Incoming::Message).collect(), None),
+            None => (messages.into_iter().map(Incoming::new).collect(), None),
         };
         if !target.inbox.read(Read { lane: target.lane, messages, until: None, horizon }) {
             self.full = Some(Arc::clone(&target.inbox));
