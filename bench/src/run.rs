@@ -23,7 +23,7 @@ pub(crate) struct Order {
     pub(crate) works: Vec<String>,
     /// The engines; all where there is none.
     pub(crate) engines: Vec<Engine>,
-    /// What was measured before. If that was on this machine, nobody has to find out how many records are enough.
+    /// What was measured before. If that was on as many cores, nobody has to find out how many records are enough.
     pub(crate) before: Option<Results>,
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn run(order: &Order, keep: Option<&Path>) -> Result<Results> {
     let pilots = plan.iter().filter(|it| works[it.work].pilot(order.scale).is_some()).count();
     let pilots = if order.scale.is_quick { 0 } else { pilots };
     let mut results = Results { about: about(order), rows: Vec::new() };
-    let before = order.before.as_ref().filter(|it| it.is_of_machine(&results.about));
+    let before = order.before.as_ref().filter(|it| it.is_of_as_many_cores(&results.about));
     bar.set_length((pilots + plan.len() * order.rounds) as u64);
     if !order.scale.is_quick {
         let start = |it: &Planned| if it.engine.is_jvm() { 9 } else { 3 };
@@ -82,7 +82,7 @@ pub(crate) fn run(order: &Order, keep: Option<&Path>) -> Result<Results> {
             planned.engine.title()
         ));
         let before = before.and_then(|it| it.row(work.name(), planned.case.label, planned.engine));
-        let found = match before.and_then(|it| it.median("rate")) {
+        let found = match before.and_then(|it| it.most("rate")) {
             Some(rate) if pilots > 0 && work.pilot(order.scale).is_some() => {
                 Ok(enough(work.as_ref(), &planned.case, order.scale, rate))
             }

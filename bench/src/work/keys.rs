@@ -56,17 +56,17 @@ impl Work for Keys {
     }
 
     fn lasts(&self, scale: Scale) -> u64 {
-        scale.seconds * 2 + 5
+        scale.seconds * 3 / 2
     }
 
-    /// As many as the bound allows in twice the time, so that the start counts for little, or in half of that where it is warmed up.
+    /// As many as the bound allows in the time, and a fifth more where nothing is warmed up, so that the start counts for little.
     fn filling(&self, scale: Scale, case: &Case, engine: Engine, _: u64) -> Filling {
         let keys = FORMS.iter().find(|it| it.0 == case.label).map_or(1, |it| it.1);
-        let records = at_once(engine, keys) * 1000 / TAKES * scale.seconds * 2;
+        let records = at_once(engine, keys) * 1000 / TAKES * scale.seconds;
         let records = match engine {
             _ if scale.is_quick => 100,
-            _ if engine.is_jvm() => records / 2,
-            _ => records,
+            _ if engine.is_jvm() => records,
+            _ => records * 6 / 5,
         };
         Filling { records, size: 100, keys }
     }
