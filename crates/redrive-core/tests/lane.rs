@@ -617,7 +617,7 @@ fn no_more_is_read_again_at_once_than_there_is_memory_for() {
                 for offset in ranges.into_iter().flatten() {
                     actions.extend(bench.refetch([large(offset)]));
                     let bytes = bench.lane.held().1;
-                    assert!(bytes <= 2 * byte_budget + LARGE, "{bytes}");
+                    assert!(bytes <= 4 * byte_budget + LARGE, "{bytes}");
                 }
                 actions.extend(bench.refetch_done(ticket));
             }
@@ -664,7 +664,7 @@ fn a_lane_that_is_told_to_keep_more_keeps_what_comes_from_then_on() {
 
 #[test]
 fn what_is_near_goes_back_where_less_is_to_be_kept_but_for_the_first() {
-    for (budget, left) in [(10 * LARGE, 15), (2 * LARGE, 4), (LARGE, 2), (1, 1), (0, 1)] {
+    for (budget, left) in [(10 * LARGE, 15), (2 * LARGE, 8), (LARGE, 4), (1, 1), (0, 1)] {
         let config = LaneConfig { byte_budget: 10 * LARGE, ..config(LaneKind::Retry) };
         let mut bench = Bench::new(config);
         let large = |offset| Item { bytes: LARGE, ..retry(offset, START + 1000) };
@@ -740,9 +740,9 @@ fn only_the_ticket_that_a_record_was_last_asked_for_by_tells_that_it_is_gone() {
 }
 
 #[test]
-fn what_is_due_soon_may_take_as_much_again() {
+fn what_is_due_soon_may_take_three_times_as_much_more() {
     let budget = 20 * LARGE;
-    for (due, most) in [(START + 1500, 2 * budget), (START + 10_000, budget)] {
+    for (due, most) in [(START + 1500, 4 * budget), (START + 10_000, budget)] {
         let mut bench = Bench::new(LaneConfig {
             byte_budget: budget,
             ready_limit: 1,
@@ -792,7 +792,7 @@ fn ten_thousand_waiting_records_are_bounded_in_memory_and_run_in_due_order() {
             ran.push(offset);
         }
         let (records, bytes) = bench.lane.held();
-        assert!(records <= 200 + 50 && bytes <= 2 * byte_budget, "{records}, {bytes}");
+        assert!(records <= 200 + 50 && bytes <= 4 * byte_budget, "{records}, {bytes}");
     }
     let mut in_due_order: Vec<_> = (0..RECORDS).collect();
     in_due_order.sort_by_key(|it| due(*it));

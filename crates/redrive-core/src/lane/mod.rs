@@ -419,6 +419,10 @@ const PUBLISH_AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duratio
 /// How many requests for records that are near are under way: one that is read, and one that comes next.
 const MOST_REQUESTS: usize = 2;
 
+/// How many times its budget all payloads of a lane may take: once for those that wait, the rest for those that are near or ready. To read one of
+/// those again costs more than it takes to keep, and where a whole service fails for a moment they are all that fails within seconds.
+const SHARES: usize = 4;
+
 /// Records that are near have at least this much memory: one at a time would be late.
 const LEAST_BYTES: usize = 4 << 10;
 
@@ -464,7 +468,7 @@ impl<P: Payload, H: Clone> Lane<P, H> {
         }
         progress.pass(partition.log_start);
         let mut waiting = Waiting::new(config.index_limit, config.byte_budget);
-        waiting.make_way(now.after(config.lead), config.byte_budget.saturating_mul(2));
+        waiting.make_way(now.after(config.lead), config.byte_budget.saturating_mul(SHARES));
         Ok(Self {
             progress,
             waiting,
@@ -1101,9 +1105,9 @@ impl<P: Payload, H: Clone> Lane<P, H> {
         self.near.bytes() + self.ready.bytes()
     }
 
-    /// How many bytes of payloads may be in memory: as many as may be kept for waiting records, and once more.
+    /// How many bytes of payloads may be in memory.
     fn all_bytes(&self) -> usize {
-        self.config.byte_budget.saturating_mul(2)
+        self.config.byte_budget.saturating_mul(SHARES)
     }
 
     fn reappend(&mut self, item: Item<P>) {

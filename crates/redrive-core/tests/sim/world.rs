@@ -42,6 +42,8 @@ const EPOCH: i64 = 1_700_000_000_000;
 const LATEST: Duration = Duration::from_secs(2);
 /// Records that are near have this much memory in any case.
 const NEAR_BYTES: usize = 4 << 10;
+/// How many times its budget a lane may have in memory.
+const SHARES: usize = 4;
 /// How long retry topics keep records, where they do not for ever.
 const RETENTION: Duration = Duration::from_secs(30);
 
@@ -782,7 +784,7 @@ impl World {
         self.feed(token, |lane, now, slots| lane.set_byte_budget(at.0, bytes, now, slots));
         if let Some((lane, _)) = self.lane(token)
             && let Some(ready) = ready
-            && lane.lane.held().1 > (2 * bytes).max(NEAR_BYTES) + 400 * (ready + 1)
+            && lane.lane.held().1 > (SHARES * bytes).max(NEAR_BYTES) + 400 * (ready + 1)
         {
             let held = lane.lane.held().1;
             self.ledger.broken = Some(format!("{held} bytes are kept where {bytes} may be"));
@@ -1206,7 +1208,7 @@ impl World {
             let budget: usize = all.iter().map(told).sum();
             // Those that stopped the lane come back when it goes on, up to what may be under way.
             let ready = ready * 5;
-            if records > index + ready + slack || bytes > 2 * budget + 400 * (slack + ready) {
+            if records > index + ready + slack || bytes > SHARES * budget + 400 * (slack + ready) {
                 self.ledger.broken =
                     Some(format!("{records} records and {bytes} bytes are in memory"));
             }

@@ -100,8 +100,8 @@ section! {
         "breaker" breaker: RawBreaker, default("none");
         /// How many bytes of waiting records are kept in memory, for all partitions that this process
         /// has of the flow together: each has the same share, and at least 256 KiB. The others are
-        /// read again when they are due. Records that are due or about to be may take as much again,
-        /// and so may those of the source topic that were read and have yet to start.
+        /// read again when they are due. Records that are due or about to be may take three times as much
+        /// besides, and those of the source topic that were read and have yet to start as much again.
         "payload_budget" payload_budget: Bytes, default("`64MiB`");
         /// Where a group without offsets begins on the source topic.
         "start" start: Start, default("the config's `start`");
