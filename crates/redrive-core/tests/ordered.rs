@@ -575,6 +575,35 @@ fn an_origin_that_the_source_does_not_have_is_not_waited_for() {
 }
 
 #[test]
+fn where_the_source_ends_is_asked_again_for_what_comes_later() {
+    // It was made anew, and is shorter than it was.
+    let mut logs = two_tiers();
+    let of = |origin, entity| Record { entity: Some(entity), ..fresh(order(origin), START) };
+    logs[0].push(of(0, 1));
+    logs[1].push(Record { hop: 1, due: START, ..of(9, 2) });
+    let mut bench = Bench::new(config(OnDeadLetter::Release), logs);
+    let mut ran = bench.running();
+    ran.sort_unstable();
+    assert_eq!((ran, bench.asked), (vec![0, 9], 1));
+    bench.succeed();
+    bench.succeed();
+    // A deposed owner has read on, and an operator has sent back what it brought to the dead-letter topic.
+    bench.is_source_open = false;
+    bench.logs[0].extend([1, 2].map(|it| of(it, 1)));
+    let again = Identity { redriven: 1, ..order(1) };
+    bench.logs[1].push(Record { identity: again, hop: 1, due: START, ..of(1, 1) });
+    bench.pass_time(1000);
+    assert_eq!((bench.running(), bench.asked), (vec![], 2));
+    bench.is_source_open = true;
+    for expected in [order(1), again, order(2)] {
+        bench.pass_time(1000);
+        let running: Vec<_> = bench.running.iter().map(|it| it.2.identity).collect();
+        assert_eq!(running, [expected]);
+        bench.succeed();
+    }
+}
+
+#[test]
 fn a_blocked_entity_with_very_many_followers_stays_within_the_index_limit() {
     const FOLLOWERS: u32 = 100_000;
     let mut config = config(OnDeadLetter::Hold);

@@ -109,6 +109,11 @@ impl<P: Payload, H: Clone + Routed> OrderedLane<P, H> {
             }
             return;
         }
+        // A copy has come whose origin was not read: if the source did not go as far when that was asked, it may do so now.
+        if part > 0 && !is_scanned && identity.origin >= self.lanes[0].position() {
+            self.probed = self.probed.min(identity.origin - 1);
+            self.probing = self.probing.map(|it| it.min(identity.origin - 1));
+        }
         let folded = [self.folds.may_have(entity), self.folds.may_have_again(entity)];
         let is_beyond = match whole {
             Some(whole) => whole.horizon.is_some_and(|it| identity >= it),
