@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a lane that is refused fails the test")]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use redrive_core::lane::{
@@ -306,6 +307,18 @@ impl Bench {
         self.lane.succeeded_all(part, Some(offset..offset + 1), at(self.now), &mut self.slots);
         self.go_on();
         record.identity.origin
+    }
+
+    /// These succeed one after the other, with copies of this hop.
+    fn succeed_all(&mut self, origins: RangeInclusive<i64>, hop: u32) {
+        for origin in origins {
+            while self.running.is_empty() {
+                assert!(self.now < START + 60_000, "{origin}: {:?}", self.lane.census());
+                self.pass_time(100);
+            }
+            assert_eq!(self.running[0].2.hop, hop);
+            assert_eq!(self.succeed(), origin);
+        }
     }
 
     /// The first that runs fails, and goes to a tier or to the dead-letter topic.
@@ -781,14 +794,7 @@ fn a_newer_copy_stays_until_the_older_one_on_its_way_has_arrived() {
     assert!(bench.unanswered.iter().filter(|it| it.0 == 0).count() > 30);
     let committed = bench.committed();
     let mut next = Bench::after(config, bench.logs.clone(), committed, vec![]);
-    for origin in 1..=40 {
-        while next.running.is_empty() {
-            assert!(next.now < START + 60_000, "{origin}: {:?}", next.lane.census());
-            next.pass_time(100);
-        }
-        let hop = next.running[0].2.hop;
-        assert_eq!((next.succeed(), hop), (origin, 2));
-    }
+    next.succeed_all(1..=40, 2);
 
     // Nothing of it is left once the older ones have arrived.
     for (part, offset) in std::mem::take(&mut bench.unanswered) {
@@ -825,14 +831,7 @@ fn a_newer_copy_is_not_forgotten_when_the_older_one_is_refused_and_sent_another_
         bench.lane.redirected(part, offset, next, at(bench.now), &mut bench.slots);
         bench.go_on();
     }
-    for origin in 1..=40 {
-        while bench.running.is_empty() {
-            assert!(bench.now < START + 60_000, "{origin}: {:?}", bench.lane.census());
-            bench.pass_time(100);
-        }
-        let hop = bench.running[0].2.hop;
-        assert_eq!((bench.succeed(), hop), (origin, 2));
-    }
+    bench.succeed_all(1..=40, 2);
     let ends: Vec<_> = bench.logs.iter().map(|it| i64::try_from(it.len()).unwrap()).collect();
     let committed: Vec<_> = bench.committed().into_iter().map(|it| it.0).collect();
     assert_eq!((committed, bench.running()), (ends, vec![]));
