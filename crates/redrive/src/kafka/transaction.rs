@@ -28,7 +28,13 @@ use crate::record::Record;
 
 /// How long a transaction is open, and how many hops it has at the most.
 const EVERY: Duration = Duration::from_millis(100);
-const MOST: usize = 6000;
+const MOST: usize = 30_000;
+/// A lane with so many in it has nearly as many under way as it may have ([`LaneConfig::ready_limit`], four times), so that it goes on only when the transaction
+/// has ended: that is done once nothing else has come for a while.
+///
+/// [`LaneConfig::ready_limit`]: redrive_core::lane::LaneConfig::ready_limit
+const MANY: usize = 3000;
+const QUIET: Duration = Duration::from_millis(5);
 /// How long the brokers may take for an answer, and the lanes for theirs.
 const ANSWER: Duration = Duration::from_secs(10);
 /// How long after one report another one comes that belongs to it.
@@ -91,12 +97,30 @@ impl Deliveries {
 struct Open {
     publisher: Publisher,
     deliveries: Arc<Deliveries>,
-    sent: Vec<Ticket>,
+    /// The hops in it, by lane, and how many those are.
+    sent: BTreeMap<u64, Vec<i64>>,
+    count: usize,
     /// How many records of the state topic are in it.
     marks: usize,
     /// Whether nothing else may come into it.
     is_full: bool,
+    /// Whether a lane waits for its end.
+    is_awaited: bool,
     since: Instant,
+    /// When the last hop came into it.
+    last: Instant,
+}
+
+impl Open {
+    /// When it is to end, as long as more hops come, or if none does.
+    fn until(&self, is_more: bool) -> Instant {
+        let end = self.since + EVERY;
+        match (self.is_full || self.count >= MOST, self.is_awaited && !is_more) {
+            (true, _) => self.since,
+            (false, true) => end.min(self.last + QUIET),
+            (false, false) => end,
+        }
+    }
 }
 
 /// Nobody's: what is in a transaction beside its hops.
@@ -166,12 +190,13 @@ impl Transactor {
                 return None;
             }
             let until = match &memory.open {
-                Some(open)
-                    if open.is_full || open.since.elapsed() >= EVERY || open.sent.len() >= MOST =>
-                {
-                    return Some(Work::Close);
+                Some(open) => {
+                    let until = open.until(!state.hops.is_empty());
+                    if until <= Instant::now() {
+                        return Some(Work::Close);
+                    }
+                    Some(until)
                 }
-                Some(open) => Some(open.since + EVERY),
                 // Progress without hops needs no transaction.
                 None if !state.requests.is_empty() => {
                     self.commits.commit_requests(state, &self.consumer);
@@ -182,7 +207,7 @@ impl Transactor {
             };
             let may_send = memory.not_before.is_none_or(|it| it <= Instant::now());
             if may_send && !state.hops.is_empty() {
-                let room = MOST - memory.open.as_ref().map_or(0, |it| it.sent.len());
+                let room = MOST - memory.open.as_ref().map_or(0, |it| it.count);
                 let together =
                     state.hops.iter().take(room).take_while(|it| !it.outgoing.is_alone).count();
                 let count = match together {
@@ -227,10 +252,16 @@ impl Transactor {
                 }
             }
             match open.publisher.publish(Some(record), outgoing, receipt, (lane, offset)) {
-                Ok(()) => open.sent.push((lane, offset)),
+                Ok(()) => {
+                    let sent = open.sent.entry(lane).or_default();
+                    sent.push(offset);
+                    open.is_awaited |= sent.len() >= MANY;
+                    open.count += 1;
+                }
                 Err(code) => tell((lane, offset), code),
             }
         }
+        open.last = Instant::now();
     }
 
     /// The open transaction, or a new one.
@@ -243,9 +274,18 @@ impl Transactor {
                     None => self.new_publisher(&memory.name)?,
                 };
                 publisher.producer().begin_transaction()?;
-                let (deliveries, sent) = (Arc::default(), Vec::new());
-                let (marks, is_full, since) = (0, false, Instant::now());
-                Open { publisher, deliveries, sent, marks, is_full, since }
+                let now = Instant::now();
+                Open {
+                    publisher,
+                    deliveries: Arc::default(),
+                    sent: BTreeMap::new(),
+                    count: 0,
+                    marks: 0,
+                    is_full: false,
+                    is_awaited: false,
+                    since: now,
+                    last: now,
+                }
             }
         };
         Ok(memory.open.insert(open))
@@ -268,16 +308,14 @@ impl Transactor {
 
     /// Ends the transaction that is open.
     fn close(&self, memory: &mut Memory) {
-        let Some(Open { publisher, deliveries, sent, marks, .. }) = memory.open.take() else {
+        let Some(Open { publisher, deliveries, sent, count, marks, .. }) = memory.open.take()
+        else {
             return;
         };
-        let count = sent.len() + marks;
+        let count = count + marks;
         let mut told = deliveries.wait(count);
-        let mut lanes: BTreeMap<u64, Vec<i64>> = BTreeMap::new();
-        for (lane, offset) in &sent {
-            lanes.entry(*lane).or_default().push(*offset);
-        }
         let refused = refusal(&mut told);
+        let mut lanes = sent.clone();
         let owned = self.own(&mut lanes);
         let (Some(owned), None, true) = (&owned, refused, told.len() >= count) else {
             self.abort(memory, publisher);
@@ -439,13 +477,16 @@ impl Transactor {
     }
 
     /// Tells the lanes that their records were not published.
-    fn give_back(&self, sent: &[Ticket], told: &[(Ticket, Result<At, Unpublished>)]) {
+    fn give_back(&self, sent: &BTreeMap<u64, Vec<i64>>, told: &[(Ticket, Result<At, Unpublished>)]) {
         let told: BTreeMap<_, _> = told.iter().copied().collect();
         let state = self.commits.lock();
-        for ticket in sent {
-            let error = told.get(ticket).copied().and_then(Result::err);
-            if let Some(owned) = state.owned.get(&ticket.0) {
-                owned.inbox.published(*ticket, Err(error.unwrap_or(Unpublished::Aborted)));
+        for (lane, offsets) in sent {
+            let Some(owned) = state.owned.get(lane) else {
+                continue;
+            };
+            for ticket in offsets.iter().map(|it| (*lane, *it)) {
+                let error = told.get(&ticket).copied().and_then(Result::err);
+                owned.inbox.published(ticket, Err(error.unwrap_or(Unpublished::Aborted)));
             }
         }
     }
