@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
 
-use crate::measure::{Sample, cpu_time, memory};
+use crate::measure::{Sample, cpu_time, memory, read_from_disk};
 use crate::task::Task;
 use crate::topics::{self, Filling};
 use crate::turn::{Engine, PARTITIONS, Turn};
@@ -26,8 +26,20 @@ const MOST_THREADS: u32 = 1024;
 pub(crate) struct Scale {
     /// Only to see that it works.
     pub(crate) is_quick: bool,
-    /// How long a measurement takes at least.
+    /// How long a measurement takes.
     pub(crate) seconds: u64,
+}
+
+impl Scale {
+    /// What nearly all work is done on: as much as the fastest reads in the time, and no more than stays in memory.
+    pub(crate) fn small(self) -> Filling {
+        Filling::new(if self.is_quick { 300_000 } else { 64_000_000 }, 100)
+    }
+
+    /// The same with larger records.
+    pub(crate) fn large(self) -> Filling {
+        Filling::new(if self.is_quick { 50_000 } else { 8_000_000 }, 1000)
+    }
 }
 
 /// Everything that the work needs.
@@ -66,30 +78,30 @@ impl Bench {
         Ok(topic)
     }
 
-    /// The same, or the largest that has more of the same in it: for those who stop by themselves.
-    pub(crate) fn topic_of_at_least(&mut self, filling: Filling) -> Result<String> {
-        let fits = |it: &Filling| it.size == filling.size && it.keys == filling.keys;
-        let larger = self.filled.range(filling..).rfind(|it| fits(it.0));
-        match larger.map(|it| it.1.clone()) {
-            Some(topic) => Ok(topic),
-            None => self.topic(filling),
-        }
-    }
-
-    /// Reads what the broker keeps of a topic, if that is on this machine, so that whoever comes next finds it in memory: else the first to read it after a
-    /// while would pay for all. By the end of a round, topics of the beginning may be on disk alone.
-    pub(crate) fn bring_back(&self, topic: &str) -> Result<()> {
-        let Some(directory) = std::env::var_os("KAFKA_DIR") else {
+    /// Reads what the broker keeps of a topic, if that is on this machine, until all of it is in memory: else the first to read it after a while would pay for
+    /// all. Once is not enough, since what was read once is what the machine forgets first.
+    pub(crate) fn bring_back(&self, filling: Filling) -> Result<()> {
+        /// How often it is tried, and when it is enough: what was read from disk, of what there is.
+        const TRIES: usize = 4;
+        const ENOUGH: u64 = 100;
+        let (Some(directory), Some(topic)) =
+            (std::env::var_os("KAFKA_DIR"), self.filled.get(&filling))
+        else {
             return Ok(());
         };
-        for partition in 0..PARTITIONS {
-            let log = Path::new(&directory).join("data").join(format!("{topic}-{partition}"));
-            let Ok(files) = std::fs::read_dir(log) else {
-                continue;
-            };
-            for file in files {
-                let file = File::open(file?.path())?;
-                std::io::copy(&mut BufReader::with_capacity(1 << 20, file), &mut std::io::sink())?;
+        for _ in 0..TRIES {
+            let before = read_from_disk("self").unwrap_or(0);
+            let mut all = 0;
+            for partition in 0..PARTITIONS {
+                let log = Path::new(&directory).join("data").join(format!("{topic}-{partition}"));
+                for file in std::fs::read_dir(log).into_iter().flatten() {
+                    let file = File::open(file?.path())?;
+                    let mut file = BufReader::with_capacity(1 << 20, file);
+                    all += std::io::copy(&mut file, &mut std::io::sink())?;
+                }
+            }
+            if read_from_disk("self").unwrap_or(0) - before <= all / ENOUGH {
+                break;
             }
         }
         Ok(())
@@ -98,13 +110,14 @@ impl Bench {
     /// The next turn, at all records of a topic with this in it.
     pub(crate) fn next_turn(&mut self, filling: Filling, task: Task) -> Result<Turn> {
         let topic = self.topic(filling)?;
-        Ok(self.next_turn_on(&topic, filling.records, task))
+        self.turns += 1;
+        Ok(Turn::new(&topic, &format!("t{}", self.turns), filling.records, task))
     }
 
-    /// The next turn, at so many records of a topic.
-    pub(crate) fn next_turn_on(&mut self, topic: &str, records: u64, task: Task) -> Turn {
-        self.turns += 1;
-        Turn::new(topic, &format!("t{}", self.turns), records, task)
+    /// The next turn for as long as a measurement takes, on a topic that has more in it than most read in that time.
+    pub(crate) fn next_timed(&mut self, filling: Filling, task: Task) -> Result<Turn> {
+        let window = self.scale.seconds;
+        Ok(Turn { window, ..self.next_turn(filling, task)? })
     }
 
     /// A file for a ledger, which is not there yet.
@@ -125,26 +138,23 @@ impl Bench {
         }
     }
 
-    /// Java machines get faster while they run. So they do the same work for a while, on another topic.
+    /// Java machines get faster while they run. So they do the same work for a while before, on the topic of nearly all work.
     fn warm_up(&mut self, turn: &mut Turn) -> Result<()> {
         if turn.endless {
             return Ok(());
         }
-        // More than most can do in the few seconds that they get.
-        let records = 4_000_000;
-        // Other keys, so that it is never the topic that is measured.
-        let warm = self.topic(Filling { records, size: 100, keys: 999_983 })?;
-        let other = Turn { topic: warm.clone(), ..turn.clone() };
-        topics::make(&self.kafka, &[&other.retry(), &other.dead()])?;
-        (turn.warm, turn.warm_records) = (Some(warm), records);
-        Ok(())
+        let filling = self.scale.small();
+        (turn.warm, turn.warm_records) = (Some(self.topic(filling)?), filling.records);
+        match turn.warming() {
+            Some(other) => topics::make(&self.kafka, &[&other.retry(), &other.dead()]),
+            None => Ok(()),
+        }
     }
 
     /// Deletes what the turn left behind.
     pub(crate) fn clean(&self, turn: &Turn) -> Result<()> {
         let mut topics = vec![turn.retry(), turn.dead(), turn.state()];
-        if let Some(warm) = &turn.warm {
-            let other = Turn { topic: warm.clone(), ..turn.clone() };
+        if let Some(other) = turn.warming() {
             topics.extend([other.retry(), other.dead()]);
         }
         if let Some(ledger) = &turn.ledger {
@@ -210,7 +220,7 @@ impl Bench {
         cleaned?;
         let ended = sample.get("records").unwrap_or(0.0);
         anyhow::ensure!(
-            engine == Engine::Batch || ended >= turn.records as f64,
+            turn.window > 0 || ended >= turn.records as f64,
             "{} ended with {ended} of {} records",
             engine.name(),
             turn.records

@@ -1,4 +1,4 @@
-//! The report: tables between two markers of README.md, and plots beside it. Made from the results, and from nothing else.
+//! The report: tables between markers of README.md, and plots beside it. Made from the results, and from nothing else.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -8,12 +8,18 @@ use anyhow::{Context, Result};
 use crate::results::{Results, Row};
 use crate::stats;
 use crate::svg::{self, Bar, Group};
-use crate::targets::{self, Target, grouped, number, ratio};
+use crate::targets::{self, Found, Target, grouped, number, ratio};
 use crate::turn::Engine;
 use crate::work;
+use crate::work::failing::SHARES;
+use crate::work::keys::FORMS;
+use crate::work::success::{LARGE, SMALL};
 
-const BEGIN: &str = "<!-- results: made by bench/run, not by hand -->";
-const END: &str = "<!-- end of results -->";
+/// What stands between which two lines: all at one look, and all in full.
+const SUMMARY: [&str; 2] =
+    ["<!-- summary: made by bench/run, not by hand -->", "<!-- end of summary -->"];
+const RESULTS: [&str; 2] =
+    ["<!-- results: made by bench/run, not by hand -->", "<!-- end of results -->"];
 
 /// A column: what it is called, what it shows, how it is written, and whether the worst round is shown instead of the median.
 struct Column(&'static str, &'static str, fn(f64) -> String, Shown);
@@ -27,15 +33,14 @@ enum Shown {
     Least,
 }
 
-const COLUMNS: [Column; 25] = [
+const COLUMNS: [Column; 20] = [
     Column("CPU s per million", "cpu_per_million", number, Shown::Spread),
     Column("peak memory, MiB", "rss", grouped, Shown::Median),
-    Column("while they wait, MiB", "rss_waiting", grouped, Shown::Median),
+    Column("while they wait, MiB", "rss_waiting", grouped, Shown::Spread),
     Column("after restart, MiB", "rss_restarted", grouped, Shown::Median),
     Column("late p50, ms", "late_p50", number, Shown::Spread),
-    Column("p99", "late_p99", number, Shown::Spread),
+    Column("p99", LATE_P99, number, Shown::Spread),
     Column("max", "late_max", number, Shown::Most),
-    Column("min", "late_min", number, Shown::Least),
     Column("early", "early", grouped, Shown::Most),
     Column("by at most, ms", "early_by", number, Shown::Most),
     Column("of the bound", "of_bound", number, Shown::Median),
@@ -45,18 +50,30 @@ const COLUMNS: [Column; 25] = [
     Column("largest of them, bytes", "largest_commit", grouped, Shown::Most),
     Column("first due run, s", "first_due", number, Shown::Median),
     Column("run again", "again", grouped, Shown::Most),
-    Column("lost", "lost", grouped, Shown::Most),
+    Column("never ended", "lost", grouped, Shown::Spread),
     Column("duplicated", "duplicated", grouped, Shown::Spread),
-    Column("out of order", "out_of_order", grouped, Shown::Most),
+    Column("out of order", "out_of_order", grouped, Shown::Spread),
     Column("run twice", "twice", grouped, Shown::Most),
-    Column("measured, s", "timed", number, Shown::Median),
-    Column("records", "records", grouped, Shown::Median),
-    Column("machine late p99, ms", "machine_p99", number, Shown::Median),
-    Column("taken by the host, %", "stolen", number, Shown::Median),
 ];
+
+/// What is told of how it was measured.
+const CONDITIONS: [Column; 6] = [
+    Column("measured, s", "took", number, Shown::Spread),
+    Column("records", "records", grouped, Shown::Median),
+    Column("late min, ms", "late_min", number, Shown::Least),
+    Column("machine late p99, ms", "machine_p99", number, Shown::Spread),
+    Column("taken by the host, %", "stolen", number, Shown::Spread),
+    Column("broker read from disk, MiB", "from_disk", number, Shown::Spread),
+];
+
+/// Of fewer retries than a hundred, the latest in a hundred is just the latest.
+const LATE_P99: &str = "late_p99";
 
 /// Work whose speed says nothing.
 const UNRATED: [&str; 3] = ["delays", "pending", "killed"];
+
+/// Work whose forms are so different that each has a table.
+const APART: [&str; 2] = ["delays", "stuck"];
 
 /// Writes the tables into README.md, and the plots beside it.
 pub(crate) fn write(results: &Results, directory: &Path) -> Result<()> {
@@ -68,52 +85,125 @@ pub(crate) fn write(results: &Results, directory: &Path) -> Result<()> {
     for (name, svg) in all_plots(results) {
         std::fs::write(plots.join(name), svg)?;
     }
-    let text = placed(&text, &body(results)).with_context(|| path.display().to_string())?;
+    let placed = placed(&text, SUMMARY, &summary(results))
+        .and_then(|text| placed(&text, RESULTS, &details(results)));
+    let text = placed.with_context(|| path.display().to_string())?;
     std::fs::write(&path, text).with_context(|| format!("{} cannot be written", path.display()))
 }
 
-/// Puts a text between the markers.
-fn placed(text: &str, body: &str) -> Result<String> {
-    let missing = || format!("the markers `{BEGIN}` and `{END}` are missing");
-    let (before, rest) = text.split_once(BEGIN).with_context(missing)?;
-    let (_, after) = rest.split_once(END).with_context(missing)?;
-    Ok(format!("{before}{BEGIN}\n\n{body}\n{END}{after}"))
+/// Puts a text between its markers.
+fn placed(text: &str, [begin, end]: [&str; 2], body: &str) -> Result<String> {
+    let missing = || format!("the markers `{begin}` and `{end}` are missing");
+    let (before, rest) = text.split_once(begin).with_context(missing)?;
+    let (_, after) = rest.split_once(end).with_context(missing)?;
+    Ok(format!("{before}{begin}\n\n{body}\n{end}{after}"))
 }
 
-/// Everything between the markers.
-fn body(results: &Results) -> String {
+/// What most readers want to know.
+fn summary(results: &Results) -> String {
     let mut text = String::new();
     let about = |key: &str| results.about(key).unwrap_or("?");
     // Writing to a String does not fail.
-    _ = writeln!(
+    _ = write!(
         text,
-        "Measured on {} cores of {}, {}; {}. Interleaved rounds; medians, with the lowest and the highest round in brackets.\n",
+        "Measured on {} cores of {}, {}; {}",
         about("cores"),
         about("processor"),
         about("memory"),
         about("java"),
     );
-    text.push_str("## Targets\n\n| work | target | measured | |\n| --- | --- | --- | --- |\n");
-    let works = work::all();
-    let index = |name: &str| works.iter().position(|it| it.name() == name).map_or(0, |it| it + 1);
-    for Target { work, wanted, measured, is_met } in targets::judge(results) {
-        let (measured, verdict) = match &measured {
-            Some(measured) => (measured.as_str(), if is_met { "met" } else { "**missed**" }),
-            None => ("not measured", ""),
-        };
-        _ = writeln!(text, "| ({}) | {wanted} | {measured} | {verdict} |", index(work));
+    if let Some(commit) = results.about("commit") {
+        _ = write!(text, "; commit {commit}");
     }
-    for (index, work) in works.iter().enumerate() {
+    text.push_str(
+        ". Medians of the rounds, with the lowest and the highest in brackets. A ratio is taken within each round, so that the median of the ratios \
+         is not the ratio of the medians. What must never be, and what must never be more, is told of the worst round.\n\n",
+    );
+    text.push_str(&peers(results));
+    let targets = targets::judge(results);
+    let found = || targets.iter().filter_map(|it| it.found.as_ref());
+    _ = writeln!(
+        text,
+        "\n## Targets\n\n{} of {} are met: by the median, or by each round where something must never be.\n",
+        found().filter(|it| it.is_met).count(),
+        found().count(),
+    );
+    text.push_str(
+        "| work | target | measured | rounds that met it | |\n| --- | --- | --- | --- | --- |\n",
+    );
+    for Target { work, wanted, found } in &targets {
+        let (measured, rounds, verdict) = match found {
+            Some(Found { measured, is_met, rounds: (met, all) }) => (
+                measured.as_str(),
+                format!("{met} of {all}"),
+                if *is_met { "met" } else { "**missed**" },
+            ),
+            None => ("not measured", String::new(), ""),
+        };
+        _ = writeln!(text, "| ({}) | {wanted} | {measured} | {rounds} | {verdict} |", index(work));
+    }
+    text
+}
+
+/// Redrive beside the Java libraries, at one look.
+fn peers(results: &Results) -> String {
+    use Engine::{Ordered, Parallel, Redrive, SpringTuned};
+    let share = |percent: u64| SHARES.iter().find(|it| it.1 == percent).map_or("", |it| it.0);
+    let keys = FORMS.iter().map(|it| it.0).next_back().unwrap_or_default();
+    let rows = [
+        ("nothing fails, 100 B", "success", SMALL, Redrive),
+        ("nothing fails, 100 B, Redrive with order per key", "success", SMALL, Ordered),
+        ("nothing fails, 1 KB", "success", LARGE, Redrive),
+        ("1 % of first runs fail", "failing", share(1), Redrive),
+        ("all first runs fail", "failing", share(100), Redrive),
+        ("a handler that waits 10 ms, in order of 10,000 keys", "keys", keys, Ordered),
+    ];
+    let mut text = "## In short\n\nRedrive\u{2019}s rate and CPU for each record, divided by those of the two Java libraries. A rate above 1 and CPU below 1 speak for Redrive.\n\n\
+        | work | rate ÷ Spring Kafka, tuned | CPU ÷ Spring Kafka, tuned | rate ÷ Parallel Consumer | CPU ÷ Parallel Consumer |\n| --- | --- | --- | --- | --- |\n"
+        .to_owned();
+    for (label, work, case, engine) in rows {
+        let Some(ours) = results.row(work, case, engine) else {
+            continue;
+        };
+        let mut cells = vec![label.to_owned()];
+        for peer in [SpringTuned, Parallel] {
+            let theirs = results.row(work, case, peer);
+            for name in ["rate", "cpu_per_million"] {
+                let ratio = theirs.and_then(|it| ratio(ours, it, name));
+                cells.push(ratio.map(with_bounds).unwrap_or_default());
+            }
+        }
+        _ = writeln!(text, "| {} |", cells.join(" | "));
+    }
+    text
+}
+
+/// The number by which the issue, the targets and the tables know it.
+fn index(name: &str) -> usize {
+    work::all().iter().position(|it| it.name() == name).map_or(0, |it| it + 1)
+}
+
+/// All that was measured, work by work.
+fn details(results: &Results) -> String {
+    let mut text = String::new();
+    for work in work::all() {
         let rows: Vec<_> = results.rows.iter().filter(|it| it.work == work.name()).collect();
         if rows.is_empty() {
             continue;
         }
         let (title, about, rounds) = (work.title(), work.about(), rounds(&rows));
-        _ = writeln!(text, "\n## ({}) {title}\n\n{about} {rounds}.\n", index + 1);
+        _ = writeln!(text, "## ({}) {title}\n\n{about} {rounds}.\n", index(work.name()));
         for (name, title, ..) in plots_of(work.name(), results) {
             _ = writeln!(text, "![{title}](plots/{name})\n");
         }
-        text.push_str(&table(work.name(), &rows, results));
+        let is_apart = APART.contains(&work.name());
+        for rows in rows.chunk_by(|one, next| !is_apart || one.case == next.case) {
+            text.push_str(&table(work.name(), rows, results));
+            text.push('\n');
+        }
+        text.push_str("<details><summary>How it was measured</summary>\n\n");
+        text.push_str(&conditions(&rows));
+        text.push_str("\n</details>\n\n");
     }
     text
 }
@@ -130,27 +220,45 @@ fn rounds(rows: &[&Row]) -> String {
     }
 }
 
-fn table(work: &str, rows: &[&Row], results: &Results) -> String {
-    let is_rated = !UNRATED.contains(&work);
+/// Those columns of which something was measured.
+fn columns<'a>(all: &'a [Column], rows: &[&Row]) -> Vec<&'a Column> {
     let has = |name: &str| {
         rows.iter().any(|it| it.median(name).is_some_and(|it| it != 0.0 || name != "twice"))
     };
-    let columns: Vec<_> = COLUMNS.iter().filter(|it| has(it.1)).collect();
+    all.iter().filter(|it| has(it.1)).collect()
+}
+
+/// Which form an engine did, unless the line above says so.
+fn form<'a>(row: &'a Row, last: &mut &'a str) -> String {
+    let is_same = row.case == *last;
+    *last = &row.case;
+    if is_same { String::new() } else { row.case.clone() }
+}
+
+fn table(work: &str, rows: &[&Row], results: &Results) -> String {
+    let is_rated = !UNRATED.contains(&work);
+    let columns = columns(&COLUMNS, rows);
     let has_batch = rows.iter().any(|it| it.engine == Engine::Batch);
+    let is_beside = rows.iter().any(|it| !against(results, it, "rate").is_empty());
     let mut heads = vec!["", "engine"];
     if is_rated {
-        heads.extend(["records/s", "Redrive is × as fast"]);
+        heads.push("records/s");
+    }
+    if is_rated && is_beside {
+        heads.extend(if work == EXACTLY_ONCE {
+            ["÷ (2)", "CPU ÷ (2)"]
+        } else {
+            ["Redrive ÷ this", "CPU: Redrive ÷ this"]
+        });
     }
     heads.extend(columns.iter().map(|it| it.0));
     if has_batch {
         heads.push("CPU over the batch read, ns");
     }
-    let mut text = format!("| {} |\n|{}\n", heads.join(" | "), " --- |".repeat(heads.len()));
+    let mut text = headed(&heads);
     let mut last = "";
     for row in rows {
-        let case = if row.case == last { "" } else { &row.case };
-        last = &row.case;
-        let mut cells = vec![case.to_owned(), row.engine.title().to_owned()];
+        let mut cells = vec![form(row, &mut last), row.engine.title().to_owned()];
         if row.samples.is_empty() {
             let why = row.failures.first().map_or("", |it| it.lines().next().unwrap_or_default());
             cells.push(format!("not measured: {why}"));
@@ -158,7 +266,10 @@ fn table(work: &str, rows: &[&Row], results: &Results) -> String {
         } else {
             if is_rated {
                 cells.push(spread(row, "rate", grouped).unwrap_or_default());
-                cells.push(against(results, row));
+            }
+            if is_rated && is_beside {
+                cells.push(against(results, row, "rate"));
+                cells.push(against(results, row, "cpu_per_million"));
             }
             cells.extend(columns.iter().map(|column| cell(row, column)));
             if has_batch {
@@ -179,6 +290,25 @@ fn table(work: &str, rows: &[&Row], results: &Results) -> String {
     text
 }
 
+/// What was the same for nobody: how long it took, and what the machine was like meanwhile.
+fn conditions(rows: &[&Row]) -> String {
+    let columns = columns(&CONDITIONS, rows);
+    let mut heads = vec!["", "engine"];
+    heads.extend(columns.iter().map(|it| it.0));
+    let mut text = headed(&heads);
+    let mut last = "";
+    for row in rows.iter().filter(|it| !it.samples.is_empty()) {
+        let mut cells = vec![form(row, &mut last), row.engine.title().to_owned()];
+        cells.extend(columns.iter().map(|column| cell(row, column)));
+        _ = writeln!(text, "| {} |", cells.join(" | "));
+    }
+    text
+}
+
+fn headed(heads: &[&str]) -> String {
+    format!("| {} |\n|{}\n", heads.join(" | "), " --- |".repeat(heads.len()))
+}
+
 /// How many nanoseconds of CPU a record costs more than by the batch read beside it. Of the last three quarters, where that is known: before, a process
 /// touches all of its memory for the first time, and what that costs belongs to no record.
 fn over_batch(results: &Results, row: &Row) -> Option<f64> {
@@ -194,20 +324,36 @@ fn spread(row: &Row, name: &str, write: fn(f64) -> String) -> Option<String> {
     Some(format!("{} ({}–{})", write(median), write(low), write(high)))
 }
 
-/// How fast Redrive is beside it.
-fn against(results: &Results, row: &Row) -> String {
+/// Work that is compared with the same without exactly-once.
+const EXACTLY_ONCE: &str = "exactly-once";
+
+/// A number of Redrive's, divided by that of an engine beside it.
+fn against(results: &Results, row: &Row, name: &str) -> String {
     let ours = [Engine::Redrive, Engine::Ordered];
-    if ours.contains(&row.engine) {
-        return String::new();
-    }
-    let ours = ours.iter().find_map(|it| results.row(&row.work, &row.case, *it));
-    let ratio = ours.and_then(|it| ratio(it, row, "rate"));
-    ratio
-        .map(|(ratio, low, high)| format!("{} ({}–{})", number(ratio), number(low), number(high)))
-        .unwrap_or_default()
+    let ratio = if row.work == EXACTLY_ONCE {
+        results.row("failing", &row.case, row.engine).and_then(|it| ratio(row, it, name))
+    } else if ours.contains(&row.engine) {
+        None
+    } else {
+        let ours = ours.iter().find_map(|it| results.row(&row.work, &row.case, *it));
+        ours.and_then(|it| ratio(it, row, name))
+    };
+    ratio.map(with_bounds).unwrap_or_default()
+}
+
+fn with_bounds((ratio, low, high): (f64, f64, f64)) -> String {
+    format!("{} ({}–{})", number(ratio), number(low), number(high))
+}
+
+/// Whether a number of a row says what its name does.
+fn says_something(row: &Row, name: &str) -> bool {
+    name != LATE_P99 || row.median("late_count").is_none_or(|it| it >= 100.0)
 }
 
 fn cell(row: &Row, Column(_, name, write, shown): &Column) -> String {
+    if !says_something(row, name) {
+        return String::new();
+    }
     let value = match shown {
         Shown::Spread => return spread(row, name, *write).unwrap_or_default(),
         Shown::Median => row.median(name),
@@ -225,7 +371,7 @@ fn plots_of(work: &str, results: &Results) -> Vec<Plot> {
         work::all().iter().find(|it| it.name() == work).map_or("", |it| it.title()).to_owned();
     let wanted: &[(&str, &str, &str, bool)] = match work {
         "delays" => {
-            &[("late_p50", "lateness p50", "ms", true), ("late_p99", "lateness p99", "ms", true)]
+            &[("late_p50", "lateness p50", "ms", true), (LATE_P99, "lateness p99", "ms", true)]
         }
         "pending" | "killed" => &[],
         "keys" => &[("rate", "throughput", "records/s", true)],
@@ -254,7 +400,8 @@ fn all_plots(results: &Results) -> Vec<(String, String)> {
     for work in work::all() {
         for (file, title, name, unit, is_logarithmic) in plots_of(work.name(), results) {
             let mut groups: Vec<Group> = Vec::new();
-            for row in results.rows.iter().filter(|it| it.work == work.name()) {
+            let rows = results.rows.iter().filter(|it| it.work == work.name());
+            for row in rows.filter(|it| says_something(it, name)) {
                 let values = row.values(name);
                 let (Some(value), Some((low, high))) =
                     (stats::median(&values), stats::bounds(&values))
@@ -300,8 +447,8 @@ pub(crate) fn rates(results: &Results) -> String {
 /// The targets, for a terminal.
 pub(crate) fn verdicts(results: &Results) -> String {
     let mut text = String::new();
-    for Target { work, wanted, measured, is_met } in targets::judge(results) {
-        if let Some(measured) = measured {
+    for Target { work, wanted, found } in targets::judge(results) {
+        if let Some(Found { measured, is_met, .. }) = found {
             let verdict = if is_met { "met   " } else { "missed" };
             _ = writeln!(text, "{verdict} {work}: {wanted}: {measured}");
         }
@@ -333,7 +480,8 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("bench-report-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let readme = directory.join("README.md");
-        std::fs::write(&readme, format!("before\n{BEGIN}\nold\n{END}\nafter\n")).unwrap();
+        let old = [SUMMARY, RESULTS].map(|[begin, end]| format!("{begin}\nold\n{end}\n"));
+        std::fs::write(&readme, format!("before\n{}between\n{}after\n", old[0], old[1])).unwrap();
         write(&results(), &directory).unwrap();
         // Once more, to see that it does not pile up.
         write(&results(), &directory).unwrap();
@@ -341,11 +489,11 @@ mod tests {
         let plot = std::fs::read_to_string(directory.join("plots/success-rate.svg")).unwrap();
         std::fs::remove_dir_all(&directory).unwrap();
         assert!(text.starts_with("before\n") && text.ends_with("after\n") && !text.contains("old"));
-        assert_eq!(text.matches(BEGIN).count(), 1);
-        assert!(
-            text.contains("| (1) | 100 B: ≥ 1.0 × the poll loop | 1.75 × (1.50–2.00) | met |"),
-            "{text}"
-        );
+        for marker in [SUMMARY, RESULTS].concat() {
+            assert_eq!(text.matches(marker).count(), 1, "{marker}");
+        }
+        let target = "| (1) | 100 B: ≥ 1.0 × the poll loop | 1.75 × (1.50–2.00) | 2 of 2 | met |";
+        assert!(text.contains(target) && text.contains("1 of 1 are met"), "{text}");
         assert!(
             text.contains("plots/success-rate.svg") && text.contains("190,000 (180,000–200,000)")
         );
@@ -355,8 +503,8 @@ mod tests {
 
     #[test]
     fn a_file_without_markers_is_left_alone() {
-        let error = placed("text", "body").unwrap_err();
-        assert!(error.to_string().contains(BEGIN));
+        let error = placed("text", SUMMARY, "body").unwrap_err();
+        assert!(error.to_string().contains(SUMMARY[0]));
     }
 
     #[test]

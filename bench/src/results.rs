@@ -26,7 +26,7 @@ pub(crate) struct Row {
 impl Row {
     /// A number of each round.
     pub(crate) fn values(&self, name: &str) -> Vec<f64> {
-        self.samples.iter().filter_map(|it| it.get(name)).collect()
+        self.by_round(name).into_iter().map(|it| it.1).collect()
     }
 
     /// The same, with the number of the round: a turn that failed has none.
@@ -65,12 +65,6 @@ impl Results {
         self.about.iter().find(|it| it.0 == key).map(|it| it.1.as_str())
     }
 
-    /// Whether it was measured on as many processors. Faster ones show soon enough: then a turn is over too soon, and done anew.
-    pub(crate) fn is_of_as_many_cores(&self, about: &[(String, String)]) -> bool {
-        let cores = about.iter().find(|it| it.0 == "cores");
-        cores.is_some_and(|it| self.about("cores") == Some(&it.1))
-    }
-
     pub(crate) fn row(&self, work: &str, case: &str, engine: Engine) -> Option<&Row> {
         self.rows.iter().find(|it| it.work == work && it.case == case && it.engine == engine)
     }
@@ -86,6 +80,11 @@ impl Results {
             self.rows.len() - 1
         });
         &mut self.rows[index]
+    }
+
+    /// Puts rows in an order, whenever each was measured first.
+    pub(crate) fn sort_by(&mut self, place: impl Fn(&Row) -> Option<usize>) {
+        self.rows.sort_by_key(place);
     }
 
     /// Puts another run's rows in the place of those of the same work.

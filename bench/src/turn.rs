@@ -1,9 +1,11 @@
 //! One engine's turn: what it is told, as flags that engines in Rust and in Java understand.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
+use crate::measure::Until;
 use crate::task::Task;
 
 /// Partitions of every topic.
@@ -70,7 +72,10 @@ pub(crate) struct Turn {
     /// The topic, for one engine alone. It has to be filled: see `--fill`.
     #[arg(long, default_value = "", hide = true)]
     pub(crate) topic: String,
-    /// How many records are to end.
+    /// After how many seconds it is over, from the first delivery; without any, once all records have ended.
+    #[arg(long = "for", default_value_t = 0, hide = true)]
+    pub(crate) window: u64,
+    /// How many records there are, or are to end.
     #[arg(long, default_value_t = 1_000_000, hide = true)]
     pub(crate) records: u64,
     /// How many may run at the same time.
@@ -111,6 +116,7 @@ impl Turn {
     pub(crate) fn new(topic: &str, name: &str, records: u64, task: Task) -> Self {
         Self {
             topic: topic.to_owned(),
+            window: 0,
             records,
             concurrency: 4096,
             name: name.to_owned(),
@@ -143,9 +149,22 @@ impl Turn {
         format!("{}.{}", self.topic, self.name)
     }
 
-    /// How many records there may be, where it is noted which of them have ended: one that hangs comes on top.
+    /// The same work on the topic to warm up with, which may be the one that is measured.
+    pub(crate) fn warming(&self) -> Option<Turn> {
+        let topic = self.warm.clone()?;
+        Some(Turn { topic, name: format!("{}-warm", self.name), warm: None, ..self.clone() })
+    }
+
+    /// When it is over.
+    pub(crate) fn until(&self) -> Until {
+        let time = (self.window > 0).then(|| Duration::from_secs(self.window));
+        Until { records: if self.endless { u64::MAX } else { self.records }, time }
+    }
+
+    /// How many records there may be, where it is noted which of them have ended: one that hangs comes on top. Where only time counts,
+    /// it is not.
     pub(crate) fn numbered(&self) -> Option<u64> {
-        (!self.idle).then_some(self.records + 1)
+        (!self.idle && self.window == 0).then_some(self.records + 1)
     }
 
     /// As flags.
@@ -154,6 +173,7 @@ impl Turn {
         let mut flags = vec![
             ("topic", self.topic.clone()),
             ("records", self.records.to_string()),
+            ("for", self.window.to_string()),
             ("concurrency", self.concurrency.to_string()),
             ("name", self.name.clone()),
             ("idle", self.idle.to_string()),

@@ -1,4 +1,5 @@
-//! What the machine did meanwhile: a thread that wants nothing but to be woken in time, before all others, and the time that the host took away.
+//! What the machine did meanwhile: a thread that wants nothing but to be woken in time, before all others, the time that the host took away, and what the broker
+//! had to read from disk.
 //!
 //! How late retries run, and how long a run takes from being handed over, depend on that. Where a virtual machine stands still for 30 ms, so do all
 //! engines in it, and no engine is to blame for what happened to this thread as well.
@@ -8,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::measure::Sample;
+use crate::measure::{Sample, read_from_disk};
 use crate::stats;
 
 /// How long the thread sleeps each time.
@@ -20,6 +21,13 @@ pub(crate) struct Witness {
     /// By how many milliseconds each nap was too long. Nothing where nobody may come before others.
     naps: JoinHandle<Option<Vec<f64>>>,
     began: Times,
+    /// What the broker had read by then, where it is known which process that is.
+    read: Option<u64>,
+}
+
+/// What the broker has read from disk.
+fn read_by_broker() -> Option<u64> {
+    read_from_disk(&std::env::var("KAFKA_PID").ok()?)
 }
 
 impl Witness {
@@ -29,7 +37,7 @@ impl Witness {
             let is_over = Arc::clone(&is_over);
             move || comes_first().then(|| nap(&is_over))
         });
-        Self { is_over, naps, began: Times::now() }
+        Self { is_over, naps, began: Times::now(), read: read_by_broker() }
     }
 
     /// What it saw, to be told beside what an engine says of itself.
@@ -38,6 +46,9 @@ impl Witness {
         self.is_over.store(true, Ordering::Relaxed);
         if let Some(share) = self.began.stolen_until(Times::now()) {
             sample.set("stolen", share);
+        }
+        if let Some((before, after)) = self.read.zip(read_by_broker()) {
+            sample.set("from_disk", after.saturating_sub(before) as f64 / f64::from(1 << 20));
         }
         if let Ok(Some(mut naps)) = self.naps.join() {
             naps.sort_by(f64::total_cmp);

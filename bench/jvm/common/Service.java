@@ -2,8 +2,8 @@ import java.io.IOException;
 
 /** What the records are for: the same as the handler in src/engine/redrive.rs. */
 final class Service {
-    /** How long a Java machine warms up with the same work, at the most. */
-    static final long WARM_UP_SECONDS = 4;
+    /** How long a Java machine warms up with the same work. */
+    private static final long WARM_UP_SECONDS = 6;
 
     /** A first run that is to be retried. Without a stack trace, which would cost more than all the rest. */
     static final class NotYet extends RuntimeException {
@@ -14,16 +14,33 @@ final class Service {
 
     final Task task;
     final Tally tally;
+    /** Where it reads, and what tells its group and its other topics from those of others. */
+    final String topic;
+    final String name;
     private final boolean isIdle;
     private final Ledger ledger;
 
     /** Of the flags' own topic, or of the one that is only there to warm up. */
     Service(Flags flags, boolean isWarmUp) throws IOException {
         task = new Task(flags);
-        long records = isWarmUp ? flags.number("warm-records") : flags.number("records");
-        tally = new Tally(flags.is("endless") && !isWarmUp ? Long.MAX_VALUE : records, records);
         isIdle = flags.is("idle");
+        if (isWarmUp) {
+            topic = flags.text("warm");
+            name = flags.text("name") + "-warm";
+            tally = new Tally(flags.number("warm-records"), WARM_UP_SECONDS, 0);
+        } else {
+            topic = flags.text("topic");
+            name = flags.text("name");
+            long records = flags.number("records");
+            long seconds = flags.number("for");
+            tally = new Tally(flags.is("endless") ? Long.MAX_VALUE : records, seconds,
+                    isIdle || seconds > 0 ? 0 : records);
+        }
         ledger = flags.has("ledger") && !isWarmUp ? new Ledger(flags.text("ledger")) : null;
+    }
+
+    String group() {
+        return topic + "." + name;
     }
 
     void assigned() {

@@ -3,11 +3,10 @@ import java.lang.management.ManagementFactory;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Arrays;
-import java.util.concurrent.CountDownLatch;
-import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicLongArray;
+import java.util.concurrent.atomic.LongAdder;
 
 /** What is counted while an engine works, from the first delivery to the last end: the same as src/measure.rs. */
 final class Tally {
@@ -15,37 +14,47 @@ final class Tally {
             (com.sun.management.OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
 
     private final long wanted;
+    /** After how many nanoseconds it is over, whatever has ended. */
+    private final long limit;
     private final AtomicBoolean isBegun = new AtomicBoolean();
     private volatile long began;
     private volatile long cpu;
-    private volatile long main = -1;
-    private final AtomicLong firsts = new AtomicLong();
-    private final AtomicLong ended = new AtomicLong();
+    private final LongAdder firsts = new LongAdder();
+    private final LongAdder ended = new LongAdder();
+    private final LongAdder busy = new LongAdder();
     private final AtomicLong twice = new AtomicLong();
-    private final AtomicLong busy = new AtomicLong();
+    /** A bit for each record that has ended, where each counts once. */
     private final AtomicLongArray seen;
     private long[] late = new long[1024];
     private int lates;
-    private final CountDownLatch over = new CountDownLatch(1);
+    /** When the first quarter was over: how many had ended, and the CPU time by then. */
+    private long quarter = -1;
+    private long quarterCpu;
     private volatile String result;
-    private double warmRate;
 
-    Tally(long wanted, long numbered) {
+    /** Until so many have ended, or for so many seconds; a limit of 0 is none. Without numbers nobody asks which have ended. */
+    Tally(long wanted, long seconds, long numbered) {
         this.wanted = wanted;
-        seen = new AtomicLongArray((int) (numbered / 64 + 1));
+        limit = seconds > 0 ? seconds * 1_000_000_000 : Long.MAX_VALUE;
+        seen = numbered > 0 ? new AtomicLongArray((int) (numbered / 64 + 1)) : null;
     }
 
     void begin() {
-        if (!isBegun.get() && isBegun.compareAndSet(false, true)) {
+        if (!isBegun.get()) {
+            start();
+        }
+    }
+
+    private synchronized void start() {
+        if (!isBegun.get()) {
             cpu = PROCESS.getProcessCpuTime();
             began = System.nanoTime();
+            isBegun.set(true);
         }
     }
 
     void first() {
-        if (firsts.incrementAndGet() == wanted) {
-            main = System.nanoTime() - began;
-        }
+        firsts.increment();
     }
 
     synchronized void late(long micros) {
@@ -56,16 +65,18 @@ final class Tally {
     }
 
     void busy(long nanos) {
-        busy.addAndGet(nanos);
+        busy.add(nanos);
     }
 
     void end() {
-        if (ended.incrementAndGet() == wanted) {
-            finish();
-        }
+        ended.increment();
     }
 
     void endOf(long number) {
+        if (seen == null) {
+            end();
+            return;
+        }
         int word = (int) (number / 64);
         long bit = 1L << (number % 64);
         if ((seen.getAndUpdate(word, it -> it | bit) & bit) != 0) {
@@ -77,17 +88,22 @@ final class Tally {
 
     synchronized void finish() {
         double took = (System.nanoTime() - began) / 1e9;
+        long now = PROCESS.getProcessCpuTime();
+        long records = ended.sum();
         StringBuilder json = new StringBuilder("{");
         add(json, "took", took);
-        add(json, "cpu", (PROCESS.getProcessCpuTime() - cpu) / 1e9);
+        add(json, "cpu", (now - cpu) / 1e9);
+        if (quarter >= 0) {
+            add(json, "later_records", records - quarter);
+            add(json, "later_cpu", (now - quarterCpu) / 1e9);
+        }
         add(json, "rss", peakRss() / 1024.0);
         add(json, "twice", twice.get());
-        add(json, "warm_rate", warmRate);
-        if (main >= 0) {
-            add(json, "main", main / 1e9);
+        if (firsts.sum() > 0) {
+            add(json, "firsts", firsts.sum());
         }
-        if (busy.get() > 0) {
-            add(json, "busy", busy.get() / 1e9);
+        if (busy.sum() > 0) {
+            add(json, "busy", busy.sum() / 1e9);
         }
         if (lates > 0) {
             long[] sorted = Arrays.copyOf(late, lates);
@@ -99,28 +115,29 @@ final class Tally {
             add(json, "late_min", part(sorted, 0));
             add(json, "early", Arrays.stream(sorted).filter(it -> it < 0).count());
         }
-        json.append("\"records\":").append(ended.get()).append('}');
+        json.append("\"records\":").append(records).append('}');
         result = json.toString();
-        over.countDown();
     }
 
-    /** Records a second that had their first run by now. */
-    double rate() {
-        long records = Math.max(firsts.get(), ended.get());
-        return isBegun.get() ? records / ((System.nanoTime() - began) / 1e9) : 0;
-    }
-
-    /** What another tally found, to be told with this one. */
-    void warmedUp(double rate) {
-        warmRate = rate;
-    }
-
-    /** Waits until all has ended, or for so long since the first delivery. */
-    void await(long seconds) throws InterruptedException {
-        while (!isBegun.get()) {
-            Thread.sleep(10);
+    /** Waits until it is over, and writes down what was measured. */
+    void await() throws InterruptedException {
+        while (!isOver()) {
+            Thread.sleep(2);
         }
-        over.await(seconds, TimeUnit.SECONDS);
+        finish();
+    }
+
+    private boolean isOver() {
+        if (!isBegun.get()) {
+            return false;
+        }
+        long passed = System.nanoTime() - began;
+        long records = ended.sum();
+        if (quarter < 0 && (passed >= limit / 4 || records >= wanted / 4)) {
+            quarter = records;
+            quarterCpu = PROCESS.getProcessCpuTime();
+        }
+        return passed >= limit || records >= wanted;
     }
 
     String result() {

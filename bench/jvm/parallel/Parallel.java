@@ -17,19 +17,18 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /** Confluent's Parallel Consumer. */
 public final class Parallel {
+    private static final int MOST_BUFFERED = 20_000;
+
     public static void main(String[] args) throws Exception {
         Flags flags = new Flags(args);
-        double warmRate = 0;
         if (flags.has("warm")) {
             Service warm = new Service(flags, true);
-            ParallelStreamProcessor<byte[], byte[]> consumer = start(flags, flags.text("warm"), warm);
-            warm.tally.await(Service.WARM_UP_SECONDS);
-            warmRate = warm.tally.rate();
+            ParallelStreamProcessor<byte[], byte[]> consumer = start(flags, warm);
+            warm.tally.await();
             consumer.closeDontDrainFirst();
         }
         Service service = new Service(flags, false);
-        service.tally.warmedUp(warmRate);
-        ParallelStreamProcessor<byte[], byte[]> consumer = start(flags, flags.text("topic"), service);
+        ParallelStreamProcessor<byte[], byte[]> consumer = start(flags, service);
         if (flags.is("endless")) {
             Runtime.getRuntime().addShutdownHook(new Thread(() -> {
                 consumer.closeDontDrainFirst();
@@ -37,7 +36,7 @@ public final class Parallel {
                 System.out.println(service.tally.result());
             }));
         }
-        service.tally.await(Long.MAX_VALUE);
+        service.tally.await();
         if (flags.has("stuck")) {
             // Until what was done is committed.
             Thread.sleep(2000);
@@ -47,12 +46,12 @@ public final class Parallel {
         Runtime.getRuntime().halt(0);
     }
 
-    private static ParallelStreamProcessor<byte[], byte[]> start(Flags flags, String topic, Service service) {
+    private static ParallelStreamProcessor<byte[], byte[]> start(Flags flags, Service service) {
         Properties client = new Properties();
         client.put("bootstrap.servers", flags.text("kafka"));
         Properties reading = new Properties();
         reading.putAll(client);
-        reading.put("group.id", topic + "." + flags.text("name"));
+        reading.put("group.id", service.group());
         reading.put("enable.auto.commit", "false");
         reading.put("auto.offset.reset", "earliest");
         reading.put("key.deserializer", ByteArrayDeserializer.class);
@@ -72,17 +71,19 @@ public final class Parallel {
         writing.put("value.serializer", ByteArraySerializer.class);
         // Only hopeless records are written by it: the library knows no dead letters.
         KafkaProducer<byte[], byte[]> producer = service.task.hopeless ? new KafkaProducer<>(writing) : null;
-        String dead = topic + "." + flags.text("name") + ".dlt";
+        String dead = service.group() + ".dlt";
 
         ParallelConsumerOptions<byte[], byte[]> options = ParallelConsumerOptions.<byte[], byte[]>builder()
                 .consumer(kafka)
                 .ordering(flags.is("ordered") ? ProcessingOrder.KEY : ProcessingOrder.UNORDERED)
                 .maxConcurrency((int) flags.number("concurrency"))
+                // Else it stops reading when it has twice as many records as may run, which may be of a few keys only.
+                .messageBufferSize(MOST_BUFFERED)
                 .commitInterval(Duration.ofSeconds(1))
                 .retryDelayProvider(it -> Duration.ofMillis(service.task.delay(Task.number(it.value()))))
                 .build();
         ParallelStreamProcessor<byte[], byte[]> consumer = ParallelStreamProcessor.createEosStreamProcessor(options);
-        consumer.subscribe(List.of(topic), new ConsumerRebalanceListener() {
+        consumer.subscribe(List.of(service.topic), new ConsumerRebalanceListener() {
             @Override
             public void onPartitionsRevoked(Collection<TopicPartition> partitions) {
             }

@@ -30,22 +30,18 @@ public final class Spring {
 
     /** What the beans are made of: a context has no other way in. */
     private static Flags flags;
-    private static String topic;
     private static Service service;
     private static boolean isTuned;
 
     public static void main(String[] args) throws Exception {
         flags = new Flags(args);
         isTuned = flags.is("tuned");
-        double warmRate = 0;
         if (flags.has("warm")) {
-            AnnotationConfigApplicationContext warm = start(flags.text("warm"), true);
-            service.tally.await(Service.WARM_UP_SECONDS);
-            warmRate = service.tally.rate();
+            AnnotationConfigApplicationContext warm = start(true);
+            service.tally.await();
             warm.close();
         }
-        AnnotationConfigApplicationContext context = start(flags.text("topic"), false);
-        service.tally.warmedUp(warmRate);
+        AnnotationConfigApplicationContext context = start(false);
         if (flags.is("endless")) {
             Runtime.getRuntime().addShutdownHook(new Thread(() -> {
                 context.close();
@@ -53,14 +49,13 @@ public final class Spring {
                 System.out.println(service.tally.result());
             }));
         }
-        service.tally.await(Long.MAX_VALUE);
+        service.tally.await();
         System.out.println(service.tally.result());
         System.out.flush();
         Runtime.getRuntime().halt(0);
     }
 
-    private static AnnotationConfigApplicationContext start(String of, boolean isWarmUp) throws Exception {
-        topic = of;
+    private static AnnotationConfigApplicationContext start(boolean isWarmUp) throws Exception {
         service = new Service(flags, isWarmUp);
         return new AnnotationConfigApplicationContext(Setup.class);
     }
@@ -114,6 +109,8 @@ public final class Spring {
                 factory.getContainerProperties().setIdlePartitionEventInterval(10L);
                 factory.getContainerProperties().setSyncCommits(false);
             }
+            // A warm-up that is over does not go on with what it has fetched.
+            factory.getContainerProperties().setStopImmediate(true);
             Service assigned = service;
             factory.getContainerProperties().setConsumerRebalanceListener(new ConsumerAwareRebalanceListener() {
                 @Override
@@ -136,8 +133,8 @@ public final class Spring {
                     .maxAttempts(2)
                     .fixedBackOff(service.task.delay)
                     .useSingleTopicForSameIntervals()
-                    .retryTopicSuffix("." + flags.text("name") + ".retry")
-                    .dltSuffix("." + flags.text("name") + ".dlt")
+                    .retryTopicSuffix("." + service.name + ".retry")
+                    .dltSuffix("." + service.name + ".dlt")
                     .doNotAutoCreateRetryTopics()
                     .autoStartDltHandler(false);
             if (isTuned) {
@@ -160,11 +157,11 @@ public final class Spring {
         }
 
         public String topic() {
-            return Spring.topic;
+            return service.topic;
         }
 
         public String group() {
-            return Spring.topic + "." + flags.text("name");
+            return service.group();
         }
 
         @KafkaListener(topics = "#{__listener.topic()}", groupId = "#{__listener.group()}")

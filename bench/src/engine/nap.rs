@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 /// Naps that all take the same time, so that they end in the order in which they began.
 pub(crate) struct Naps {
     time: Duration,
-    queue: Sender<(Instant, oneshot::Sender<()>)>,
+    queue: Sender<(Instant, oneshot::Sender<Instant>)>,
 }
 
 impl Naps {
@@ -18,17 +18,20 @@ impl Naps {
         Self { time, queue }
     }
 
-    pub(crate) async fn nap(&self) {
+    /// Naps, and tells how long that took: until it was over, and not until somebody had time to go on.
+    pub(crate) async fn nap(&self) -> Duration {
+        let began = Instant::now();
         let (wake, woken) = oneshot::channel();
-        if self.queue.send((Instant::now() + self.time, wake)).is_ok() {
-            _ = woken.await;
+        if self.queue.send((began + self.time, wake)).is_err() {
+            return Duration::ZERO;
         }
+        woken.await.map_or(Duration::ZERO, |it| it - began)
     }
 }
 
-fn wake(naps: &Receiver<(Instant, oneshot::Sender<()>)>) {
+fn wake(naps: &Receiver<(Instant, oneshot::Sender<Instant>)>) {
     while let Ok((end, wake)) = naps.recv() {
         std::thread::sleep(end.saturating_duration_since(Instant::now()));
-        _ = wake.send(());
+        _ = wake.send(Instant::now());
     }
 }

@@ -8,7 +8,7 @@ use rdkafka::bindings as sys;
 use rdkafka::client::ClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::message::{BorrowedMessage, DeliveryResult, Header, Message, OwnedHeaders};
-use rdkafka::producer::{BaseRecord, Producer, ProducerContext, ThreadedProducer};
+use rdkafka::producer::{BaseRecord, ProducerContext, ThreadedProducer};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 
 use crate::measure::{Sample, Tally, micros};
@@ -31,28 +31,34 @@ fn consumer(kafka: &str, turn: &Turn) -> Result<BaseConsumer> {
     Ok(consumer)
 }
 
+/// What counts, and says when it is over.
+fn followed(turn: &Turn) -> Arc<Tally> {
+    let tally = Arc::new(Tally::new(turn.until(), turn.numbered()));
+    tally.follow(|| {});
+    tally
+}
+
 /// `BaseConsumer::poll`, record by record. Where handlers note what they see, it does so, too; but in a loop nothing can hang, so that it
 /// passes by the record whose run would.
 pub(crate) fn poll(kafka: &str, turn: &Turn) -> Result<Sample> {
     let consumer = consumer(kafka, turn)?;
-    let tally = Tally::new(turn.records, turn.numbered());
+    let tally = followed(turn);
     let mut bytes = 0;
-    loop {
+    while !tally.is_over() {
         let Some(message) = consumer.poll(Duration::from_millis(100)) else {
             continue;
         };
         tally.begin();
         let message = message?;
-        let is_last = if turn.idle {
+        if turn.idle {
             bytes += message.payload().map_or(0, <[u8]>::len);
-            tally.end(1)
-        } else {
-            let number = task::number(message.payload()).context("a record without a number")?;
-            tally.first();
-            turn.task.stuck != Some(number) && tally.end_of(number)
-        };
-        if is_last {
-            break;
+            tally.end(1);
+            continue;
+        }
+        let number = task::number(message.payload()).context("a record without a number")?;
+        tally.first();
+        if turn.task.stuck != Some(number) {
+            tally.end_of(number);
         }
     }
     std::hint::black_box(bytes);
@@ -64,13 +70,13 @@ pub(crate) fn poll(kafka: &str, turn: &Turn) -> Result<Sample> {
 pub(crate) fn batch(kafka: &str, turn: &Turn) -> Result<Sample> {
     const BATCH: usize = 1000;
     let consumer = consumer(kafka, turn)?;
-    let tally = Tally::new(turn.records, None);
+    let tally = followed(turn);
     let mut bytes = 0;
     let mut messages = [std::ptr::null_mut::<sys::rd_kafka_message_t>(); BATCH];
     // SAFETY: the queue belongs to the consumer, which outlives it; each message is looked at and destroyed once.
     unsafe {
         let queue = sys::rd_kafka_queue_get_consumer(consumer.client().native_ptr());
-        loop {
+        while !tally.is_over() {
             let count = sys::rd_kafka_consume_batch_queue(queue, 10, messages.as_mut_ptr(), BATCH);
             let mut read = 0;
             if count > 0 {
@@ -83,9 +89,7 @@ pub(crate) fn batch(kafka: &str, turn: &Turn) -> Result<Sample> {
                 }
                 sys::rd_kafka_message_destroy(*message);
             }
-            if tally.end(read) {
-                break;
-            }
+            tally.end(read);
         }
         sys::rd_kafka_queue_destroy(queue);
     }
@@ -113,7 +117,7 @@ impl ProducerContext for Acks {
 /// Each record is produced again, with the headers that Redrive writes for a retry. It has ended when it is acknowledged.
 pub(crate) fn pipe(kafka: &str, turn: &Turn) -> Result<Sample> {
     let consumer = consumer(kafka, turn)?;
-    let tally = Arc::new(Tally::new(turn.records, None));
+    let tally = followed(turn);
     let mut config = ClientConfig::new();
     config.set("bootstrap.servers", kafka).set("acks", "all").set("enable.idempotence", "true");
     // As Redrive's producer has them.
@@ -122,8 +126,7 @@ pub(crate) fn pipe(kafka: &str, turn: &Turn) -> Result<Sample> {
         config.create_with_context(Acks { tally: Arc::clone(&tally) })?;
     let (group, retry) = (turn.group(), turn.retry());
     let delay = i64::try_from(turn.task.delay)?;
-    let mut sent = 0;
-    while sent < turn.records {
+    while !tally.is_over() {
         let Some(message) = consumer.poll(Duration::from_millis(100)) else {
             continue;
         };
@@ -139,9 +142,7 @@ pub(crate) fn pipe(kafka: &str, turn: &Turn) -> Result<Sample> {
             std::thread::sleep(Duration::from_millis(1));
             result = producer.send(record);
         }
-        sent += 1;
     }
-    producer.flush(Duration::from_secs(60))?;
     tally.sample()
 }
 

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Result;
 use redrive::config::{Config, Drain, Entity, FlowConfig};
 use redrive::{
-    Backoff, Consumer, ConsumerHandle, Context, Delayed, Event, Failure, Flow, Handler, Outcome,
-    Policy, Record, Strategy, Tier, Timestamp,
+    Backoff, Consumer, Context, Delayed, Event, Failure, Flow, Handler, Outcome, Policy, Record,
+    Strategy, Tier, Timestamp,
 };
 
 use super::nap::Naps;
@@ -46,14 +46,14 @@ fn config(kafka: &str, turn: &Turn) -> Config {
 
 /// Does the turn: until all records have ended, or until it is told to stop.
 pub(crate) fn run(kafka: &str, turn: &Turn) -> Result<Sample> {
-    let wanted = if turn.endless { u64::MAX } else { turn.records };
-    let tally = Arc::new(Tally::new(wanted, turn.numbered()));
+    let tally = Arc::new(Tally::new(turn.until(), turn.numbered()));
     let ledger = turn.ledger.as_deref().map(Ledger::open).transpose()?.map(Arc::new);
     let runtime = tokio::runtime::Runtime::new()?;
     runtime.block_on(async {
         let mut consumer = Consumer::new(config(kafka, turn)).with_created_topics();
         let handle = consumer.handle();
         handle.stop_on_signals();
+        tally.follow(move || handle.stop());
         if let Some(ledger) = ledger.clone() {
             consumer = consumer.with_listener(move |event| {
                 if let Event::Assigned { .. } = event {
@@ -66,9 +66,7 @@ pub(crate) fn run(kafka: &str, turn: &Turn) -> Result<Sample> {
             consumer.with_handler(turn.topic.as_str(), move |record: Record, _: Context| {
                 std::hint::black_box(record.value().map_or(0, <[u8]>::len));
                 tally.begin();
-                if tally.end(1) {
-                    handle.stop();
-                }
+                tally.end(1);
                 async {}
             })
         } else {
@@ -79,7 +77,7 @@ pub(crate) fn run(kafka: &str, turn: &Turn) -> Result<Sample> {
             let is_noted = turn.task.percent == 100 && turn.records <= 100_000 && ledger.is_none();
             let noted = if is_noted { turn.records } else { 0 };
             let failed = (0..noted).map(|_| AtomicI64::new(0)).collect();
-            let service = Service { task, tally, ledger, naps, failed, handle };
+            let service = Service { task, tally, ledger, naps, failed };
             consumer.with_handler(turn.topic.as_str(), service)
         };
         consumer.run().await
@@ -98,7 +96,6 @@ struct Service {
     naps: Option<Naps>,
     /// When each record failed, in microseconds.
     failed: Vec<AtomicI64>,
-    handle: ConsumerHandle,
 }
 
 impl Handler for Service {
@@ -121,14 +118,12 @@ impl Handler for Service {
             return std::future::pending().await;
         }
         if let Some(naps) = &self.naps {
-            let began = Instant::now();
-            naps.nap().await;
-            self.tally.busy(began.elapsed());
+            self.tally.busy(naps.nap().await);
         }
         let fails = self.task.fails(number, attempt);
         self.write(if fails { What::Fail } else { What::Done }, number, attempt, None);
-        if self.task.is_end(number, attempt) && self.tally.end_of(number) {
-            self.handle.stop();
+        if self.task.is_end(number, attempt) {
+            self.tally.end_of(number);
         }
         if !fails {
             return Outcome::Done;

@@ -14,6 +14,15 @@ pub(crate) struct Delays;
 pub(crate) const MIXED: &str = "1 to 30 s, mixed";
 pub(crate) const SAME: &str = "5 s each";
 
+fn filling(scale: Scale, case: &Case) -> Filling {
+    let records = match (case.label == MIXED, scale.is_quick) {
+        (true, true) => 3_000,
+        (true, false) => 100_000,
+        (false, _) => 50,
+    };
+    Filling::new(records, 100)
+}
+
 impl Work for Delays {
     fn name(&self) -> &'static str {
         "delays"
@@ -31,30 +40,21 @@ impl Work for Delays {
         use Engine::{Parallel, Redrive, Spring, SpringTuned};
         // A retry topic of Spring's has one delay. So there is a second form that it can do, too.
         vec![
-            Case::new(MIXED, &[Redrive, Parallel]),
-            Case::new(SAME, &[Redrive, Spring, SpringTuned]),
+            Case::new(MIXED, MIXED, &[Redrive, Parallel]),
+            Case::new(SAME, SAME, &[Redrive, Spring, SpringTuned]),
         ]
-    }
-
-    fn pilot(&self, _: Scale) -> Option<u64> {
-        None
     }
 
     fn lasts(&self, _: Scale) -> u64 {
         35
     }
 
-    fn filling(&self, scale: Scale, case: &Case, _: Engine, _: u64) -> Filling {
-        let records = match (case.label == MIXED, scale.is_quick) {
-            (true, true) => 3_000,
-            (true, false) => 100_000,
-            (false, _) => 50,
-        };
-        Filling::new(records, 100)
+    fn fillings(&self, scale: Scale, case: &Case, _: Engine) -> Vec<Filling> {
+        vec![filling(scale, case)]
     }
 
-    fn turn(&self, bench: &mut Bench, case: &Case, engine: Engine, _: u64) -> Result<Sample> {
-        let filling = self.filling(bench.scale, case, engine, 0);
+    fn turn(&self, bench: &mut Bench, case: &Case, engine: Engine) -> Result<Sample> {
+        let filling = filling(bench.scale, case);
         let (delay, delay_max) = match (case.label == MIXED, bench.scale.is_quick) {
             (true, true) => (200, 3_000),
             (true, false) => (1_000, 30_000),
@@ -71,9 +71,6 @@ impl Work for Delays {
             retried,
             filling.records
         );
-        let mut sample = rated(sample);
-        // What is looked at here are the retries, until the last one.
-        sample.set("timed", sample.get("took").unwrap_or(0.0));
-        Ok(sample)
+        Ok(rated(sample))
     }
 }

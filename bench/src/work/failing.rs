@@ -14,6 +14,11 @@ pub(crate) struct Failing;
 /// The shares, as they are called. Nothing fails in the first: the same handler as in the others, to compare with.
 pub(crate) const SHARES: [(&str, u64); 4] = [("0 %", 0), ("1 %", 1), ("10 %", 10), ("100 %", 100)];
 
+/// What a share is compared with: nothing fails beside the smallest.
+fn beside(share: u64) -> &'static str {
+    SHARES.iter().find(|it| it.1 > 0 && it.1 >= share).map_or("", |it| it.0)
+}
+
 impl Work for Failing {
     fn name(&self) -> &'static str {
         "failing"
@@ -32,23 +37,19 @@ impl Work for Failing {
         SHARES
             .iter()
             .map(|(label, share)| match share {
-                0 => Case::new(label, &[Redrive]),
-                100 => Case::new(label, &[Pipe, Redrive, Spring, SpringTuned, Parallel]),
-                _ => Case::new(label, &[Redrive, Spring, SpringTuned, Parallel]),
+                0 => Case::new(label, beside(*share), &[Redrive]),
+                100 => Case::new(label, label, &[Pipe, Redrive, Spring, SpringTuned, Parallel]),
+                _ => Case::new(label, label, &[Redrive, Spring, SpringTuned, Parallel]),
             })
             .collect()
     }
 
-    fn pilot(&self, scale: Scale) -> Option<u64> {
-        Some(if scale.is_quick { 10_000 } else { 2_000 })
+    fn fillings(&self, scale: Scale, _: &Case, _: Engine) -> Vec<Filling> {
+        vec![scale.small()]
     }
 
-    fn filling(&self, _: Scale, _: &Case, _: Engine, records: u64) -> Filling {
-        Filling::new(records, 100)
-    }
-
-    fn turn(&self, bench: &mut Bench, case: &Case, engine: Engine, records: u64) -> Result<Sample> {
-        turn(bench, case, engine, records, false)
+    fn turn(&self, bench: &mut Bench, case: &Case, engine: Engine) -> Result<Sample> {
+        turn(bench, case, engine, false)
     }
 }
 
@@ -57,12 +58,10 @@ pub(crate) fn turn(
     bench: &mut Bench,
     case: &Case,
     engine: Engine,
-    records: u64,
     exactly_once: bool,
 ) -> Result<Sample> {
     let percent = SHARES.iter().find(|it| it.0 == case.label).map_or(0, |it| it.1);
     let task = Task { percent, delay: 1000, delay_max: 1000, ..Task::default() };
-    let turn = bench.next_turn(Filling::new(records, 100), task)?;
-    let turn = Turn { exactly_once, ..turn };
-    Ok(rated(bench.turn(engine, turn)?))
+    let turn = bench.next_timed(bench.scale.small(), task)?;
+    Ok(rated(bench.turn(engine, Turn { exactly_once, ..turn })?))
 }

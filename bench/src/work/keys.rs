@@ -28,6 +28,18 @@ fn at_once(engine: Engine, keys: u64) -> u64 {
     keys.min(slots.into())
 }
 
+/// As many as the bound allows in the time, and a fifth more where nothing is warmed up, so that the start counts for little.
+fn filling(scale: Scale, case: &Case, engine: Engine) -> Filling {
+    let keys = FORMS.iter().find(|it| it.0 == case.label).map_or(1, |it| it.1);
+    let records = at_once(engine, keys) * 1000 / TAKES * scale.seconds;
+    let records = match engine {
+        _ if scale.is_quick => 100,
+        _ if engine.is_jvm() => records,
+        _ => records * 6 / 5,
+    };
+    Filling { records, size: 100, keys }
+}
+
 impl Work for Keys {
     fn name(&self) -> &'static str {
         "keys"
@@ -48,31 +60,19 @@ impl Work for Keys {
             10_000 => vec![Ordered, Parallel, SpringTuned],
             _ => vec![Ordered, Parallel],
         };
-        FORMS.iter().map(|it| Case::new(it.0, &engines(it.1))).collect()
-    }
-
-    fn pilot(&self, _: Scale) -> Option<u64> {
-        None
+        FORMS.iter().map(|it| Case::new(it.0, it.0, &engines(it.1))).collect()
     }
 
     fn lasts(&self, scale: Scale) -> u64 {
         scale.seconds * 3 / 2
     }
 
-    /// As many as the bound allows in the time, and a fifth more where nothing is warmed up, so that the start counts for little.
-    fn filling(&self, scale: Scale, case: &Case, engine: Engine, _: u64) -> Filling {
-        let keys = FORMS.iter().find(|it| it.0 == case.label).map_or(1, |it| it.1);
-        let records = at_once(engine, keys) * 1000 / TAKES * scale.seconds;
-        let records = match engine {
-            _ if scale.is_quick => 100,
-            _ if engine.is_jvm() => records,
-            _ => records * 6 / 5,
-        };
-        Filling { records, size: 100, keys }
+    fn fillings(&self, scale: Scale, case: &Case, engine: Engine) -> Vec<Filling> {
+        vec![filling(scale, case, engine)]
     }
 
-    fn turn(&self, bench: &mut Bench, case: &Case, engine: Engine, _: u64) -> Result<Sample> {
-        let filling = self.filling(bench.scale, case, engine, 0);
+    fn turn(&self, bench: &mut Bench, case: &Case, engine: Engine) -> Result<Sample> {
+        let filling = filling(bench.scale, case, engine);
         let task = Task { takes: TAKES, ..Task::default() };
         let turn = bench.next_turn(filling, task)?;
         let turn = Turn { ordered: true, concurrency: SLOTS, ..turn };

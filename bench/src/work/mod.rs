@@ -20,12 +20,14 @@ use crate::turn::Engine;
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
     pub(crate) label: &'static str,
+    /// What has its turns beside each other, because it is compared: forms with the same word here, of whatever work.
+    pub(crate) beside: &'static str,
     pub(crate) engines: Vec<Engine>,
 }
 
 impl Case {
-    pub(crate) fn new(label: &'static str, engines: &[Engine]) -> Self {
-        Self { label, engines: engines.to_vec() }
+    pub(crate) fn new(label: &'static str, beside: &'static str, engines: &[Engine]) -> Self {
+        Self { label, beside, engines: engines.to_vec() }
     }
 }
 
@@ -43,29 +45,16 @@ pub(crate) trait Work {
     /// Its forms.
     fn cases(&self) -> Vec<Case>;
 
-    /// How many records are enough to see how fast an engine is; none if the number of records is part of the work.
-    fn pilot(&self, scale: Scale) -> Option<u64>;
-
     /// How many seconds a turn lasts, more or less.
     fn lasts(&self, scale: Scale) -> u64 {
-        scale.seconds + 5
+        scale.seconds
     }
 
-    /// How many records make sense at all.
-    fn most(&self, _: &Case) -> u64 {
-        60_000_000
-    }
-
-    /// What the topic is filled with that an engine reads.
-    fn filling(&self, scale: Scale, case: &Case, engine: Engine, records: u64) -> Filling;
-
-    /// Fills it, unless that was done, and tells its name. So nobody is measured on a machine that is still busy with it.
-    fn fill(&self, bench: &mut Bench, case: &Case, engine: Engine, records: u64) -> Result<String> {
-        bench.topic(self.filling(bench.scale, case, engine, records))
-    }
+    /// What the topics are filled with that an engine reads. That is done before, so that nobody is measured on a machine that is still busy with it.
+    fn fillings(&self, scale: Scale, case: &Case, engine: Engine) -> Vec<Filling>;
 
     /// Does it.
-    fn turn(&self, bench: &mut Bench, case: &Case, engine: Engine, records: u64) -> Result<Sample>;
+    fn turn(&self, bench: &mut Bench, case: &Case, engine: Engine) -> Result<Sample>;
 }
 
 /// All of it, in the order of the issue.
@@ -82,17 +71,15 @@ pub(crate) fn all() -> Vec<Box<dyn Work>> {
     ]
 }
 
-/// Adds what follows from the numbers: records a second, and CPU for a million of them.
+/// Adds what follows from the numbers: records a second, and CPU for a million of them. Where records are retried, what counts is how fast the source topic is
+/// worked off.
 pub(crate) fn rated(mut sample: Sample) -> Sample {
     let get = |name| sample.get(name).filter(|it| *it > 0.0);
     let (records, took, cpu) = (get("records"), get("took"), get("cpu"));
     let later = get("later_cpu").zip(get("later_records"));
-    // Where there are retries, what counts is how fast the source topic is worked off.
-    let main = get("main").filter(|_| sample.get("late_count").is_some());
-    if let (Some(records), Some(took)) = (records, took) {
-        let timed = main.unwrap_or(took);
-        sample.set("timed", timed);
-        sample.set("rate", records / timed);
+    let begun = get("firsts").or(records);
+    if let Some((begun, took)) = begun.zip(took) {
+        sample.set("rate", begun / took);
     }
     if let (Some(records), Some(cpu)) = (records, cpu) {
         sample.set("cpu_per_million", cpu / records * 1e6);

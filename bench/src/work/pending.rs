@@ -24,6 +24,10 @@ const RESTS: Duration = Duration::from_secs(25);
 /// How long the restarted engine is watched after its first retry.
 const WATCHED: Duration = Duration::from_secs(3);
 
+fn filling(scale: Scale) -> Filling {
+    Filling::new(if scale.is_quick { 10_000 } else { 1_000_000 }, 1000)
+}
+
 impl Work for Pending {
     fn name(&self) -> &'static str {
         "pending"
@@ -38,27 +42,23 @@ impl Work for Pending {
     }
 
     fn cases(&self) -> Vec<Case> {
-        vec![Case::new(CASE, &[Engine::Redrive])]
-    }
-
-    fn pilot(&self, _: Scale) -> Option<u64> {
-        None
+        vec![Case::new(CASE, CASE, &[Engine::Redrive])]
     }
 
     fn lasts(&self, _: Scale) -> u64 {
         80
     }
 
-    fn filling(&self, scale: Scale, _: &Case, _: Engine, _: u64) -> Filling {
-        Filling::new(if scale.is_quick { 10_000 } else { 1_000_000 }, 1000)
+    fn fillings(&self, scale: Scale, _: &Case, _: Engine) -> Vec<Filling> {
+        vec![filling(scale)]
     }
 
-    fn turn(&self, bench: &mut Bench, case: &Case, engine: Engine, _: u64) -> Result<Sample> {
+    fn turn(&self, bench: &mut Bench, _: &Case, engine: Engine) -> Result<Sample> {
         let is_quick = bench.scale.is_quick;
         // Spread so that some are due at any time: 280 a second.
         let (delay, delay_max) = if is_quick { (2_000, 40_000) } else { (5_000, 3_600_000) };
         let task = Task { percent: 100, delay, delay_max, ..Task::default() };
-        let mut turn = bench.next_turn(self.filling(bench.scale, case, engine, 0), task)?;
+        let mut turn = bench.next_turn(filling(bench.scale), task)?;
         let ledger = bench.ledger(&turn.name);
         (turn.endless, turn.ledger) = (true, Some(ledger.clone()));
         bench.prepare(engine, &mut turn)?;

@@ -36,53 +36,64 @@ impl Work for Stuck {
     }
 
     fn about(&self) -> &'static str {
-        "First: the very first record\u{2019}s run hangs, and everything else is behind it; then the engine is stopped and started again (Parallel Consumer, which would wait for that run, is given two seconds for a last commit, and ended), and watched until it has nothing to do. What it committed is counted in the broker\u{2019}s own topic: each offset with its metadata, for each partition. The poll loop has the same handler, passes that record by, commits nothing, and is not started again. A hanging listener of Spring\u{2019}s holds its partition for ever. Second: 1 % of the records fail, fail again after 1 s, and go to the dead-letter topic (Parallel Consumer has none; its handler writes there, and does not wait for the broker\u{2019}s answer, as the others do)."
+        "First: the very first record\u{2019}s run hangs, and everything else is behind it. What the engine committed meanwhile is counted in the broker\u{2019}s own topic: each offset with its metadata, for each partition. Then the same with a million records behind it: once they are done, the engine is stopped and started again (Parallel Consumer, which would wait for that run, is given two seconds for a last commit, and ended), and watched until it has nothing to do. The poll loop has the same handler, passes that record by, commits nothing, and is not started again. A hanging listener of Spring\u{2019}s holds its partition for ever. Second: 1 % of the records fail, fail again after 1 s, and go to the dead-letter topic (Parallel Consumer has none; its handler writes there, and does not wait for the broker\u{2019}s answer, as the others do)."
     }
 
     fn cases(&self) -> Vec<Case> {
         use Engine::{Parallel, Poll, Redrive, SpringTuned};
         vec![
             // A hanging listener of Spring's holds its partition for ever: there would be no end.
-            Case::new(HANGS, &[Poll, Redrive, Parallel]),
-            Case::new(HOPELESS, &[Redrive, SpringTuned, Parallel]),
+            Case::new(HANGS, HANGS, &[Poll, Redrive, Parallel]),
+            Case::new(HOPELESS, HOPELESS, &[Redrive, SpringTuned, Parallel]),
         ]
     }
 
-    fn pilot(&self, scale: Scale) -> Option<u64> {
-        Some(if scale.is_quick { 10_000 } else { 2_000 })
+    fn fillings(&self, scale: Scale, case: &Case, engine: Engine) -> Vec<Filling> {
+        let is_restarted = case.label == HANGS && engine != Engine::Poll;
+        [scale.small()].into_iter().chain(is_restarted.then(|| behind(scale))).collect()
     }
 
-    fn filling(&self, _: Scale, _: &Case, _: Engine, records: u64) -> Filling {
-        Filling::new(records, 100)
-    }
-
-    fn turn(&self, bench: &mut Bench, case: &Case, engine: Engine, records: u64) -> Result<Sample> {
+    fn turn(&self, bench: &mut Bench, case: &Case, engine: Engine) -> Result<Sample> {
         if case.label == HANGS {
-            return hangs(bench, engine, records);
+            return hangs(bench, engine);
         }
         let task =
             Task { percent: 1, delay: 1000, delay_max: 1000, hopeless: true, ..Task::default() };
-        let turn = bench.next_turn(Filling::new(records, 100), task)?;
+        let turn = bench.next_timed(bench.scale.small(), task)?;
         Ok(rated(bench.turn(engine, turn)?))
     }
 }
 
-fn hangs(bench: &mut Bench, engine: Engine, records: u64) -> Result<Sample> {
+/// What is done behind a hanging run before a restart.
+fn behind(scale: Scale) -> Filling {
+    Filling::new(if scale.is_quick { 10_000 } else { 1_000_001 }, 100)
+}
+
+fn hangs(bench: &mut Bench, engine: Engine) -> Result<Sample> {
     let task = Task { stuck: Some(FIRST), ..Task::default() };
-    let turn = bench.next_turn(Filling::new(records, 100), task)?;
-    let mut turn = Turn { records: records - 1, session: 6000, ..turn };
+    let turn = bench.next_timed(bench.scale.small(), task.clone())?;
+    let mut turn = Turn { records: turn.records - 1, session: 6000, ..turn };
     if engine == Engine::Poll {
         return Ok(rated(bench.turn(engine, turn)?));
     }
     bench.prepare(engine, &mut turn)?;
     let measured = bench.start(engine, &turn)?.wait(bench.limit());
-    let again = measured.and_then(|sample| {
+    let measured = measured.and_then(|sample| {
         let metadata = topics::longest_metadata(&bench.kafka, &turn.group(), &turn.topic)?;
-        let commits = topics::commits(&bench.kafka, &turn.group())?;
-        Ok((sample, metadata, commits, run_again(bench, engine, &turn)?))
+        Ok((sample, metadata, topics::commits(&bench.kafka, &turn.group())?))
     });
     bench.clean(&turn)?;
-    let (sample, metadata, (commits, largest), again) = again?;
+    let (sample, metadata, (commits, largest)) = measured?;
+    let turn = bench.next_turn(behind(bench.scale), task)?;
+    let mut turn = Turn { records: turn.records - 1, session: 6000, ..turn };
+    bench.prepare(engine, &mut turn)?;
+    turn.warm = None;
+    let again = bench.start(engine, &turn)?.wait(bench.limit()).and_then(|_| {
+        let also = topics::longest_metadata(&bench.kafka, &turn.group(), &turn.topic)?;
+        Ok((also.max(metadata), run_again(bench, engine, &turn)?))
+    });
+    bench.clean(&turn)?;
+    let (metadata, again) = again?;
     let mut sample = rated(sample);
     sample.set("metadata", metadata as f64);
     sample.set("commits", commits as f64);
