@@ -47,6 +47,14 @@ pub(crate) struct Outgoing {
     pub(crate) body: Option<Body>,
 }
 
+impl Outgoing {
+    /// How many bytes it takes with a record, more or less.
+    pub(crate) fn bytes(&self, record: &Record) -> usize {
+        let length = |it: Option<&[u8]>| it.map_or(0, <[u8]>::len);
+        length(record.key()) + length(record.value()) + self.headers.size()
+    }
+}
+
 /// A key and a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Body {

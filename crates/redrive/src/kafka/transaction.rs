@@ -1,7 +1,7 @@
 //! Hops and commits as one: where exactly-once is asked for, a hop is there when, and only when, its record's offset is
 //! committed.
 //!
-//! One thread per group has a transaction open while there are hops, and ends it every tenth of a second: everything is
+//! One thread per group has a transaction open while there are hops, and ends it after a tenth of a second, or sooner: everything is
 //! delivered, the lanes are told which of their records are in it, each builds a commit that counts those as settled, and the
 //! group looks at the offsets before all of it is there at once. The group refuses the offsets of a member that it has
 //! deposed, so that nothing of its transaction is ever seen. After an abort the lanes publish again; what ran stays run.
@@ -29,6 +29,8 @@ use crate::record::Record;
 /// How long a transaction is open, and how many hops it has at the most.
 const EVERY: Duration = Duration::from_millis(100);
 const MOST: usize = 30_000;
+/// How many bytes at the most, so that a slow line has them delivered before the transaction's time is up.
+const MOST_BYTES: usize = 32 << 20;
 /// A lane with so many in it has nearly as many under way as it may have ([`LaneConfig::ready_limit`], four times), so that it goes on only when the transaction
 /// has ended: that is done once nothing else has come for a while.
 ///
@@ -97,28 +99,54 @@ impl Deliveries {
 struct Open {
     publisher: Publisher,
     deliveries: Arc<Deliveries>,
-    /// The hops in it, by lane, and how many those are.
-    sent: BTreeMap<u64, Vec<i64>>,
-    count: usize,
+    filled: Filled,
     /// How many records of the state topic are in it.
     marks: usize,
+}
+
+/// What a transaction has in it, and until when it is open for more.
+struct Filled {
+    /// Hops by their lanes, and how many those are.
+    sent: BTreeMap<u64, Vec<i64>>,
+    count: usize,
+    bytes: usize,
     /// Whether nothing else may come into it.
     is_full: bool,
     /// Whether a lane waits for its end.
     is_awaited: bool,
     since: Instant,
-    /// When the last hop came into it.
+    /// When hops came last.
     last: Instant,
 }
 
-impl Open {
-    /// When it is to end, as long as more hops come, or if none does.
+impl Filled {
+    fn new(now: Instant) -> Self {
+        Self {
+            sent: BTreeMap::new(),
+            count: 0,
+            bytes: 0,
+            is_full: false,
+            is_awaited: false,
+            since: now,
+            last: now,
+        }
+    }
+
+    fn add(&mut self, (lane, offset): Ticket, bytes: usize) {
+        let sent = self.sent.entry(lane).or_default();
+        sent.push(offset);
+        self.is_awaited |= sent.len() >= MANY;
+        (self.count, self.bytes) = (self.count + 1, self.bytes + bytes);
+        self.is_full |= self.count >= MOST || self.bytes >= MOST_BYTES;
+    }
+
+    /// When it is to end: while more hops are there to come, or if none is.
     fn until(&self, is_more: bool) -> Instant {
         let end = self.since + EVERY;
-        match (self.is_full || self.count >= MOST, self.is_awaited && !is_more) {
-            (true, _) => self.since,
-            (false, true) => end.min(self.last + QUIET),
-            (false, false) => end,
+        match self.is_awaited && !is_more {
+            _ if self.is_full => self.since,
+            true => end.min(self.last + QUIET),
+            false => end,
         }
     }
 }
@@ -191,7 +219,7 @@ impl Transactor {
             }
             let until = match &memory.open {
                 Some(open) => {
-                    let until = open.until(!state.hops.is_empty());
+                    let until = open.filled.until(!state.hops.is_empty());
                     if until <= Instant::now() {
                         return Some(Work::Close);
                     }
@@ -207,7 +235,7 @@ impl Transactor {
             };
             let may_send = memory.not_before.is_none_or(|it| it <= Instant::now());
             if may_send && !state.hops.is_empty() {
-                let room = MOST - memory.open.as_ref().map_or(0, |it| it.count);
+                let room = MOST - memory.open.as_ref().map_or(0, |it| it.filled.count);
                 let together =
                     state.hops.iter().take(room).take_while(|it| !it.outgoing.is_alone).count();
                 let count = match together {
@@ -241,27 +269,23 @@ impl Transactor {
             }
         };
         for Hop { lane, offset, record, outgoing, mark } in hops {
-            open.is_full |= outgoing.is_alone;
+            open.filled.is_full |= outgoing.is_alone;
             let receipt = Arc::clone(&open.deliveries) as Arc<dyn Receipt>;
+            let (bytes, its) = (outgoing.bytes(&record), Arc::clone(&receipt));
+            if let Err(code) = open.publisher.publish(Some(record), outgoing, its, (lane, offset)) {
+                tell((lane, offset), code);
+                continue;
+            }
+            open.filled.add((lane, offset), bytes);
             if let Some(mark) = mark {
                 open.marks += 1;
-                let receipt = Arc::clone(&receipt);
                 if let Err(code) = open.publisher.publish(None, mark, receipt, MARK) {
                     // Without it nothing of this is to be.
                     open.deliveries.published(MARK, Err(Unpublished::Refused(code)));
                 }
             }
-            match open.publisher.publish(Some(record), outgoing, receipt, (lane, offset)) {
-                Ok(()) => {
-                    let sent = open.sent.entry(lane).or_default();
-                    sent.push(offset);
-                    open.is_awaited |= sent.len() >= MANY;
-                    open.count += 1;
-                }
-                Err(code) => tell((lane, offset), code),
-            }
         }
-        open.last = Instant::now();
+        open.filled.last = Instant::now();
     }
 
     /// The open transaction, or a new one.
@@ -274,18 +298,8 @@ impl Transactor {
                     None => self.new_publisher(&memory.name)?,
                 };
                 publisher.producer().begin_transaction()?;
-                let now = Instant::now();
-                Open {
-                    publisher,
-                    deliveries: Arc::default(),
-                    sent: BTreeMap::new(),
-                    count: 0,
-                    marks: 0,
-                    is_full: false,
-                    is_awaited: false,
-                    since: now,
-                    last: now,
-                }
+                let filled = Filled::new(Instant::now());
+                Open { publisher, deliveries: Arc::default(), filled, marks: 0 }
             }
         };
         Ok(memory.open.insert(open))
@@ -308,11 +322,10 @@ impl Transactor {
 
     /// Ends the transaction that is open.
     fn close(&self, memory: &mut Memory) {
-        let Some(Open { publisher, deliveries, sent, count, marks, .. }) = memory.open.take()
-        else {
+        let Some(Open { publisher, deliveries, filled, marks }) = memory.open.take() else {
             return;
         };
-        let count = count + marks;
+        let (sent, count) = (filled.sent, filled.count + marks);
         let mut told = deliveries.wait(count);
         let refused = refusal(&mut told);
         let mut lanes = sent.clone();
@@ -477,7 +490,11 @@ impl Transactor {
     }
 
     /// Tells the lanes that their records were not published.
-    fn give_back(&self, sent: &BTreeMap<u64, Vec<i64>>, told: &[(Ticket, Result<At, Unpublished>)]) {
+    fn give_back(
+        &self,
+        sent: &BTreeMap<u64, Vec<i64>>,
+        told: &[(Ticket, Result<At, Unpublished>)],
+    ) {
         let told: BTreeMap<_, _> = told.iter().copied().collect();
         let state = self.commits.lock();
         for (lane, offsets) in sent {
@@ -534,7 +551,39 @@ fn by_inbox(
 
 #[cfg(test)]
 mod tests {
+    use redrive_core::lane::{LaneConfig, LaneKind};
+
     use super::*;
+
+    #[test]
+    fn a_transaction_ends_when_lanes_wait_for_it_and_nothing_more_comes() {
+        let since = Instant::now();
+        let mut filled = Filled::new(since);
+        let (many, most) = (MANY as i64, MOST as i64);
+        // Two lanes, neither of which waits.
+        (0..many / 2).for_each(|it| [0, 1].into_iter().for_each(|lane| filled.add((lane, it), 1)));
+        assert_eq!(filled.until(false), since + EVERY);
+        (many / 2..many).for_each(|it| filled.add((0, it), 1));
+        filled.last = since + Duration::from_millis(20);
+        assert_eq!(filled.until(false), filled.last + QUIET);
+        assert_eq!(filled.until(true), since + EVERY);
+        // However late something came, it is not open for longer.
+        filled.last = since + EVERY;
+        assert_eq!(filled.until(false), since + EVERY);
+        (0..most).for_each(|it| filled.add((9, it), 1));
+        assert_eq!((filled.until(true), filled.until(false)), (since, since));
+        let mut filled = Filled::new(since);
+        filled.add((0, 0), MOST_BYTES);
+        assert_eq!(filled.until(true), since);
+    }
+
+    #[test]
+    fn a_lane_that_waits_has_many_in_a_transaction() {
+        let lane = LaneConfig::new(LaneKind::Source, "");
+        // So many may be under way.
+        let most = 4 * lane.ready_limit;
+        assert!((most / 2..most).contains(&MANY), "{most}");
+    }
 
     #[test]
     fn what_was_not_sent_because_of_another_is_not_refused() {
