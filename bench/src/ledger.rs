@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::time::Duration;
 
@@ -64,12 +64,34 @@ impl Ledger {
 
 /// All entries of a file, in the order in which they were written.
 pub(crate) fn read(path: &Path) -> Result<Vec<Entry>> {
-    let bytes = match std::fs::read(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        read => read?,
-    };
-    let (entries, _) = bytes.as_chunks::<SIZE>();
-    entries.iter().map(|it| entry(it).context("the ledger is broken")).collect()
+    Follower::new(path, 0).next_entries()
+}
+
+/// Reads a file while it is written, each entry once: to read all of it again and again would take time from who writes it.
+pub(crate) struct Follower<'a> {
+    path: &'a Path,
+    seen: u64,
+}
+
+impl<'a> Follower<'a> {
+    /// From behind so many entries on.
+    pub(crate) fn new(path: &'a Path, seen: u64) -> Self {
+        Self { path, seen }
+    }
+
+    /// What has come since the last time.
+    pub(crate) fn next_entries(&mut self) -> Result<Vec<Entry>> {
+        let mut file = match File::open(self.path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            opened => opened?,
+        };
+        file.seek(SeekFrom::Start(self.seen * SIZE as u64))?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        let (entries, _) = bytes.as_chunks::<SIZE>();
+        self.seen += entries.len() as u64;
+        entries.iter().map(|it| entry(it).context("the ledger is broken")).collect()
+    }
 }
 
 /// The runs that began before their time, each with how much too early it was, in microseconds: before the delay was over that began when the run
@@ -143,6 +165,9 @@ mod tests {
         let ledger = Ledger::open(&path).unwrap();
         ledger.write(What::Start, 7, 1, Some(-3));
         ledger.write(What::Assigned, 0, 0, None);
+        let mut follower = Follower::new(&path, 1);
+        assert_eq!(follower.next_entries().unwrap().len(), 1);
+        assert_eq!(follower.next_entries().unwrap().len(), 0);
         let read = read(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
         assert_eq!((read[0].number, read[0].attempt, read[0].late), (7, 1, Some(-3)));

@@ -111,12 +111,20 @@ fn shard() -> usize {
     SHARD.with(|it| *it)
 }
 
+/// The first quarter: how long it took, how many runs had begun and records had ended, and the CPU time by then.
+struct Quarter {
+    took: Duration,
+    firsts: u64,
+    ended: u64,
+    cpu: Duration,
+}
+
 /// What is counted while an engine works.
 pub(crate) struct Tally {
     until: Until,
     watch: OnceLock<Watch>,
-    /// When the first quarter was over: how many had ended, and the CPU time by then.
-    quarter: OnceLock<(u64, Duration)>,
+    /// When the first quarter was over.
+    quarter: OnceLock<Quarter>,
     shards: [Shard; SHARDS],
     twice: AtomicU64,
     /// A bit for each record that has ended, where each counts once.
@@ -163,7 +171,14 @@ impl Tally {
         let (passed, ended) = (watch.began.elapsed(), self.ended());
         let has_passed = |part: u32| self.until.time.is_some_and(|it| passed >= it / part);
         if has_passed(4) || ended >= self.until.records / 4 {
-            self.quarter.get_or_init(|| (ended, cpu_time("self")));
+            let firsts = || self.sum(|it| &it.firsts);
+            let cpu = || cpu_time("self");
+            self.quarter.get_or_init(|| Quarter {
+                took: passed,
+                firsts: firsts(),
+                ended,
+                cpu: cpu(),
+            });
         }
         has_passed(1) || ended >= self.until.records
     }
@@ -231,9 +246,13 @@ impl Tally {
         }
         sample.set("took", took.as_secs_f64());
         sample.set("cpu", cpu.as_secs_f64());
-        if let Some((before, cpu)) = self.quarter.get() {
-            sample.set("later_records", ended.saturating_sub(*before) as f64);
-            sample.set("later_cpu", now.saturating_sub(*cpu).as_secs_f64());
+        if let Some(before) = self.quarter.get() {
+            sample.set("later_took", took.saturating_sub(before.took).as_secs_f64());
+            sample.set("later_records", ended.saturating_sub(before.ended) as f64);
+            sample.set("later_cpu", now.saturating_sub(before.cpu).as_secs_f64());
+            if firsts > 0 {
+                sample.set("later_firsts", firsts.saturating_sub(before.firsts) as f64);
+            }
         }
         sample.set("rss", memory("self", "VmHWM"));
         sample.set("twice", self.twice.load(Ordering::Relaxed) as f64);

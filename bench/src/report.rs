@@ -33,8 +33,9 @@ enum Shown {
     Least,
 }
 
-const COLUMNS: [Column; 20] = [
+const COLUMNS: [Column; 22] = [
     Column("CPU s per million", "cpu_per_million", number, Shown::Spread),
+    Column("not ended at the end", "open", grouped, Shown::Median),
     Column("peak memory, MiB", "rss", grouped, Shown::Median),
     Column("while they wait, MiB", "rss_waiting", grouped, Shown::Spread),
     Column("after restart, MiB", "rss_restarted", grouped, Shown::Median),
@@ -48,7 +49,8 @@ const COLUMNS: [Column; 20] = [
     Column("metadata, characters", "metadata", grouped, Shown::Most),
     Column("offsets committed", "commits", grouped, Shown::Median),
     Column("largest of them, bytes", "largest_commit", grouped, Shown::Most),
-    Column("first due run, s", "first_due", number, Shown::Median),
+    Column("first due run, s", "first_due", number, Shown::Spread),
+    Column("since the start, s", "first_due_since_start", number, Shown::Spread),
     Column("run again", "again", grouped, Shown::Most),
     Column("never ended", "lost", grouped, Shown::Spread),
     Column("duplicated", "duplicated", grouped, Shown::Spread),
@@ -167,7 +169,9 @@ fn peers(results: &Results) -> String {
         };
         let mut cells = vec![label.to_owned()];
         for peer in [SpringTuned, Parallel] {
-            let theirs = results.row(work, case, peer);
+            // A comparison of slots with threads would be none.
+            let is_bounded = (work, peer) == ("keys", SpringTuned);
+            let theirs = results.row(work, case, peer).filter(|_| !is_bounded);
             for name in ["rate", "cpu_per_million"] {
                 let ratio = theirs.and_then(|it| ratio(ours, it, name));
                 cells.push(ratio.map(with_bounds).unwrap_or_default());

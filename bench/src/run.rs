@@ -118,6 +118,10 @@ fn turns(plan: &[Planned], round: usize) -> Vec<usize> {
         .flat_map(|(_, mut group)| {
             let first = round % group.len();
             group.rotate_left(first);
+            // Else each would always come after the same one.
+            if round % 2 == 1 {
+                group[1..].reverse();
+            }
             group
         })
         .collect()
@@ -211,7 +215,7 @@ mod tests {
             planned(2, "reads", Engine::Redrive),
         ];
         assert_eq!(turns(&plan, 0), [0, 1, 3, 2]);
-        assert_eq!(turns(&plan, 1), [1, 3, 0, 2]);
-        assert_eq!(turns(&plan, 5), [3, 0, 1, 2]);
+        assert_eq!(turns(&plan, 1), [1, 0, 3, 2]);
+        assert_eq!(turns(&plan, 2), [3, 0, 1, 2]);
     }
 }

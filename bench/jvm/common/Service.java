@@ -1,4 +1,5 @@
 import java.io.IOException;
+import java.util.concurrent.atomic.AtomicLongArray;
 
 /** What the records are for: the same as the handler in src/engine/redrive.rs. */
 final class Service {
@@ -19,6 +20,8 @@ final class Service {
     final String name;
     private final boolean isIdle;
     private final Ledger ledger;
+    /** When each record failed, in microseconds: where all of few fail, and no ledger tells it. */
+    private final AtomicLongArray failed;
 
     /** Of the flags' own topic, or of the one that is only there to warm up. */
     Service(Flags flags, boolean isWarmUp) throws IOException {
@@ -37,6 +40,8 @@ final class Service {
                     isIdle || seconds > 0 ? 0 : records);
         }
         ledger = flags.has("ledger") && !isWarmUp ? new Ledger(flags.text("ledger")) : null;
+        boolean isNoted = task.percent == 100 && flags.number("for") == 0 && ledger == null && !isWarmUp;
+        failed = isNoted ? new AtomicLongArray((int) flags.number("records")) : null;
     }
 
     String group() {
@@ -57,7 +62,8 @@ final class Service {
             return false;
         }
         long number = Task.number(value);
-        long late = attempt > 0 ? Ledger.micros() - due : Ledger.NONE;
+        long waitsUntil = attempt > 0 && failed != null ? failed.get((int) number) + task.delay(number) * 1000 : due;
+        long late = attempt > 0 ? Ledger.micros() - waitsUntil : Ledger.NONE;
         write(Ledger.START, number, attempt, late);
         if (attempt > 0) {
             tally.late(late);
@@ -76,6 +82,9 @@ final class Service {
         write(fails ? Ledger.FAIL : Ledger.DONE, number, attempt, Ledger.NONE);
         if (task.isEnd(number, attempt)) {
             tally.endOf(number);
+        }
+        if (fails && failed != null) {
+            failed.set((int) number, Ledger.micros());
         }
         return fails;
     }

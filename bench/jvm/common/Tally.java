@@ -27,8 +27,10 @@ final class Tally {
     private final AtomicLongArray seen;
     private long[] late = new long[1024];
     private int lates;
-    /** When the first quarter was over: how many had ended, and the CPU time by then. */
+    /** When the first quarter was over: how many had ended, how many first runs had begun, how long it took, and the CPU time by then. */
     private long quarter = -1;
+    private long quarterFirsts;
+    private long quarterPassed;
     private long quarterCpu;
     private volatile String result;
 
@@ -94,8 +96,12 @@ final class Tally {
         add(json, "took", took);
         add(json, "cpu", (now - cpu) / 1e9);
         if (quarter >= 0) {
+            add(json, "later_took", took - quarterPassed / 1e9);
             add(json, "later_records", records - quarter);
             add(json, "later_cpu", (now - quarterCpu) / 1e9);
+            if (firsts.sum() > 0) {
+                add(json, "later_firsts", firsts.sum() - quarterFirsts);
+            }
         }
         add(json, "rss", peakRss() / 1024.0);
         add(json, "twice", twice.get());
@@ -135,6 +141,8 @@ final class Tally {
         long records = ended.sum();
         if (quarter < 0 && (passed >= limit / 4 || records >= wanted / 4)) {
             quarter = records;
+            quarterFirsts = firsts.sum();
+            quarterPassed = passed;
             quarterCpu = PROCESS.getProcessCpuTime();
         }
         return passed >= limit || records >= wanted;

@@ -38,7 +38,7 @@ fn followed(turn: &Turn) -> Arc<Tally> {
     tally
 }
 
-/// `BaseConsumer::poll`, record by record. Where handlers note what they see, it does so, too; but in a loop nothing can hang, so that it
+/// `BaseConsumer::poll`, record by record. Where handlers look at a record's number, it does so, too; but in a loop nothing can hang, so that it
 /// passes by the record whose run would.
 pub(crate) fn poll(kafka: &str, turn: &Turn) -> Result<Sample> {
     let consumer = consumer(kafka, turn)?;
@@ -120,8 +120,8 @@ pub(crate) fn pipe(kafka: &str, turn: &Turn) -> Result<Sample> {
     let tally = followed(turn);
     let mut config = ClientConfig::new();
     config.set("bootstrap.servers", kafka).set("acks", "all").set("enable.idempotence", "true");
-    // As Redrive's producer has them.
-    config.set("linger.ms", "5").set("queue.buffering.max.messages", "1000000");
+    // It lingers as Redrive's producer does. What is in the queue in the end has cost something, and does not count: so there is not to be much of it.
+    config.set("linger.ms", "5").set("queue.buffering.max.messages", "20000");
     let producer: ThreadedProducer<_> =
         config.create_with_context(Acks { tally: Arc::clone(&tally) })?;
     let (group, retry) = (turn.group(), turn.retry());

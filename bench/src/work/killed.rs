@@ -1,6 +1,6 @@
 //! (7) kill -9 in the middle, twice: what was lost, duplicated, early or out of order.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use anyhow::Result;
 
 use super::{Case, Work};
 use crate::bench::{Bench, Running, Scale};
-use crate::ledger::{self, Entry, What};
+use crate::ledger::{self, Entry, Follower, What};
 use crate::measure::Sample;
 use crate::task::Task;
 use crate::topics::Filling;
@@ -96,15 +96,17 @@ fn follow(
     records: u64,
     patience: Duration,
 ) -> Result<Running> {
-    let (mut seen, mut moved) = (0, Instant::now());
+    let (mut follower, mut ended) = (Follower::new(ledger, 0), BTreeSet::new());
+    let mut moved = Instant::now();
     loop {
-        let entries = ledger::count(ledger);
-        if entries > seen {
-            // Each ended record has two entries, at least.
-            if entries >= 2 * records && done(&ledger::read(ledger)?) >= records {
+        let entries = follower.next_entries()?;
+        if !entries.is_empty() {
+            let done = entries.iter().filter(|it| it.what == What::Done);
+            ended.extend(done.map(|it| it.number));
+            if ended.len() as u64 >= records {
                 return Ok(running);
             }
-            (seen, moved) = (entries, Instant::now());
+            moved = Instant::now();
         }
         if moved.elapsed() > patience {
             return Ok(running);
@@ -112,10 +114,6 @@ fn follow(
         anyhow::ensure!(running.is_alive()?, "it ended by itself");
         std::thread::sleep(Duration::from_millis(10));
     }
-}
-
-fn done(entries: &[Entry]) -> u64 {
-    counts(entries).len() as u64
 }
 
 /// How often each record ended.

@@ -71,6 +71,22 @@ pub(crate) fn all() -> Vec<Box<dyn Work>> {
     ]
 }
 
+/// The same where records are retried for as long as a measurement takes: the rate is that of the last three quarters, in which all engines retry beside
+/// first runs, and what was not retried in time is told.
+pub(crate) fn rated_later(sample: Sample) -> Sample {
+    let mut sample = rated(sample);
+    let get = |name| sample.get(name);
+    let begun = get("later_firsts").or_else(|| get("later_records"));
+    let rate = begun.zip(get("later_took")).map(|(begun, took)| begun / took);
+    let open = get("firsts").zip(get("records")).map(|(firsts, ended)| firsts - ended);
+    for (name, value) in [("rate", rate), ("open", open)] {
+        if let Some(value) = value {
+            sample.set(name, value);
+        }
+    }
+    sample
+}
+
 /// Adds what follows from the numbers: records a second, and CPU for a million of them. Where records are retried, what counts is how fast the source topic is
 /// worked off.
 pub(crate) fn rated(mut sample: Sample) -> Sample {

@@ -8,8 +8,8 @@ use anyhow::{Context, Result};
 
 use super::{Case, Work, rated};
 use crate::bench::{Bench, Running, Scale};
-use crate::ledger::{self, Entry, What};
-use crate::measure::Sample;
+use crate::ledger::{self, Entry, Follower, What};
+use crate::measure::{Sample, micros};
 use crate::task::Task;
 use crate::topics::Filling;
 use crate::turn::{Engine, Turn};
@@ -38,7 +38,7 @@ impl Work for Pending {
     }
 
     fn about(&self) -> &'static str {
-        "All records fail once, with delays from 5 s to an hour, so that about 280 a second become due. When all have waited for 25 s, the engine is stopped cleanly and started again; the most memory it had was while it published them. A retry topic of Spring\u{2019}s has one delay; Parallel Consumer keeps what waits in memory alone and reads no further once its buffer is full. So they are not in it."
+        "All records fail once, with delays from 5 s to an hour, so that about 280 a second become due. When all have waited for 25 s, the engine is stopped cleanly and started again; the most memory it had was while it published them. The first due run is counted from when the engine told that partitions were assigned, by which it has read where it was, and from the start of its process. A retry topic of Spring\u{2019}s has one delay; Parallel Consumer keeps what waits in memory alone and reads no further once its buffer is full. So they are not in it."
     }
 
     fn cases(&self) -> Vec<Case> {
@@ -70,14 +70,13 @@ impl Work for Pending {
 
 fn both(bench: &Bench, engine: Engine, turn: &Turn, ledger: &Path) -> Result<Sample> {
     let until = Instant::now() + bench.limit();
-    let firsts = |entries: &[Entry]| {
-        entries.iter().filter(|it| it.what == What::Fail && it.attempt == 0).count() as u64
-    };
     let mut running = bench.start(engine, turn)?;
-    // Two entries for each first run; then a closer look, since retries write some, too.
+    let (mut follower, mut firsts) = (Follower::new(ledger, 0), 0);
     watch(&mut running, until, || {
-        Ok(ledger::count(ledger) >= 2 * turn.records
-            && firsts(&ledger::read(ledger)?) >= turn.records)
+        let entries = follower.next_entries()?;
+        let is_first = |it: &&Entry| it.what == What::Fail && it.attempt == 0;
+        firsts += entries.iter().filter(is_first).count() as u64;
+        Ok(firsts >= turn.records)
     })
     .context("not all records came to wait")?;
     if !bench.scale.is_quick {
@@ -87,31 +86,30 @@ fn both(bench: &Bench, engine: Engine, turn: &Turn, ledger: &Path) -> Result<Sam
     running.stop()?;
     let mut sample = running.wait(bench.limit())?;
     sample.set("rss_waiting", waiting);
-    let before = usize::try_from(ledger::count(ledger))?;
+    let before = ledger::count(ledger);
 
+    let started = micros();
     let mut running = bench.start(engine, turn)?;
-    let mut came = None;
+    let (mut follower, mut came) = (Follower::new(ledger, before), None);
     watch(&mut running, until, || {
-        let entries = ledger::read(ledger)?;
-        let entries = entries.get(before..).unwrap_or_default();
-        let is_retried = entries.iter().any(|it| it.what == What::Start && it.attempt > 0);
-        let came = came.get_or_insert_with(Instant::now);
-        if !is_retried {
-            *came = Instant::now();
+        let entries = follower.next_entries()?;
+        if entries.iter().any(|it| it.what == What::Start && it.attempt > 0) {
+            came.get_or_insert_with(Instant::now);
         }
-        Ok(came.elapsed() > WATCHED)
+        Ok(came.is_some_and(|it| it.elapsed() > WATCHED))
     })
     .context("nothing was run after the restart")?;
     running.stop()?;
     let second = running.wait(bench.limit())?;
 
     let entries = ledger::read(ledger)?;
-    let restarted = entries.get(before..).unwrap_or_default();
+    let restarted = entries.get(usize::try_from(before)?..).unwrap_or_default();
     let assigned = restarted.iter().find(|it| it.what == What::Assigned);
     let first = restarted.iter().find(|it| it.what == What::Start && it.attempt > 0);
     let (assigned, first) =
         (assigned.context("nothing was assigned")?, first.context("nothing was run")?);
     sample.set("first_due", (first.at - assigned.at) as f64 / 1e6);
+    sample.set("first_due_since_start", (first.at - started) as f64 / 1e6);
     let rss = |it: &Sample| it.get("rss").unwrap_or(0.0);
     sample.set("rss_restarted", rss(&second));
     sample.set("again", twice(&entries) as f64);

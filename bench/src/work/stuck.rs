@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::{Case, Work, rated};
+use super::{Case, Work, rated, rated_later};
 use crate::bench::{Bench, Scale};
 use crate::ledger::{self, What};
 use crate::measure::Sample;
@@ -60,7 +60,7 @@ impl Work for Stuck {
         let task =
             Task { percent: 1, delay: 1000, delay_max: 1000, hopeless: true, ..Task::default() };
         let turn = bench.next_timed(bench.scale.small(), task)?;
-        Ok(rated(bench.turn(engine, turn)?))
+        Ok(rated_later(bench.turn(engine, turn)?))
     }
 }
 
@@ -87,8 +87,8 @@ fn hangs(bench: &mut Bench, engine: Engine) -> Result<Sample> {
     let turn = bench.next_turn(behind(bench.scale), task)?;
     let mut turn = Turn { records: turn.records - 1, session: 6000, ..turn };
     bench.prepare(engine, &mut turn)?;
-    turn.warm = None;
-    let again = bench.start(engine, &turn)?.wait(bench.limit()).and_then(|_| {
+    let cold = Turn { warm: None, ..turn.clone() };
+    let again = bench.start(engine, &cold)?.wait(bench.limit()).and_then(|_| {
         let also = topics::longest_metadata(&bench.kafka, &turn.group(), &turn.topic)?;
         Ok((also.max(metadata), run_again(bench, engine, &turn)?))
     });
