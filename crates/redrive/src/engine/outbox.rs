@@ -40,7 +40,7 @@ impl Outbox {
     /// Takes a record that may wait for others, unless it is urgent or needed soon.
     pub(super) fn put(&mut self, parcel: Parcel, is_urgent: bool, now: Timestamp) {
         let is_needed = is_urgent || parcel.outgoing.needed_at <= now.after(SOON);
-        self.bytes += parcel.outgoing.bytes(&parcel.record);
+        self.bytes += parcel.outgoing.bytes(Some(&parcel.record));
         self.parcels.push(parcel);
         let is_enough = self.parcels.len() >= MOST || self.bytes >= MOST_BYTES;
         if is_needed || is_enough {

@@ -48,10 +48,18 @@ pub(crate) struct Outgoing {
 }
 
 impl Outgoing {
-    /// How many bytes it takes with a record, more or less.
-    pub(crate) fn bytes(&self, record: &Record) -> usize {
-        let length = |it: Option<&[u8]>| it.map_or(0, <[u8]>::len);
-        length(record.key()) + length(record.value()) + self.headers.size()
+    /// Key and value: its own, else those of the record that goes there.
+    fn content<'a>(&'a self, record: Option<&'a Record>) -> [Option<&'a [u8]>; 2] {
+        match &self.body {
+            Some(body) => [body.key.as_deref(), body.value.as_deref()],
+            None => [record.and_then(Record::key), record.and_then(Record::value)],
+        }
+    }
+
+    /// How many bytes it takes, more or less.
+    pub(crate) fn bytes(&self, record: Option<&Record>) -> usize {
+        let content = self.content(record).into_iter().flatten();
+        content.map(<[u8]>::len).sum::<usize>() + self.headers.size()
     }
 }
 
@@ -195,13 +203,7 @@ impl Publisher {
             _record: record.clone(),
             _outgoing: Arc::clone(&outgoing),
         });
-        let (key, value) = match &outgoing.body {
-            Some(body) => (body.key.as_deref(), body.value.as_deref()),
-            None => {
-                let record = record.as_ref();
-                (record.and_then(Record::key), record.and_then(Record::value))
-            }
-        };
+        let [key, value] = outgoing.content(record.as_ref());
         let producer = match self.alone.as_ref().filter(|_| outgoing.is_alone) {
             Some(alone) => alone.producer().map_err(|error| code(&error))?,
             None => &self.producer,

@@ -29,7 +29,7 @@ use crate::record::Record;
 /// How long a transaction is open, and how many hops it has at the most.
 const EVERY: Duration = Duration::from_millis(100);
 const MOST: usize = 30_000;
-/// How many bytes at the most, so that a slow line has them delivered before the transaction's time is up.
+/// How many bytes at the most, so that a slow line has them delivered before the transaction's time is up. After each failure it is half as many.
 const MOST_BYTES: usize = 32 << 20;
 /// A lane with so many in it has nearly as many under way as it may have ([`LaneConfig::ready_limit`], four times), so that it goes on only when the transaction
 /// has ended: that is done once nothing else has come for a while.
@@ -52,6 +52,24 @@ pub(crate) struct Hop {
     pub(crate) outgoing: Arc<Outgoing>,
     /// What is written to the state topic together with it.
     pub(crate) mark: Option<Arc<Outgoing>>,
+}
+
+impl Hop {
+    fn bytes(&self) -> usize {
+        let mark = self.mark.as_ref().map_or(0, |it| it.bytes(None));
+        self.outgoing.bytes(Some(&self.record)) + mark
+    }
+}
+
+/// How many of these go into a transaction that has room for so many, and for so many bytes. What would be more than that by itself goes, too; what is to be alone
+/// does not.
+fn fitting<'a>(hops: impl IntoIterator<Item = &'a Hop>, (count, mut bytes): Room) -> usize {
+    let fits = |it: &&Hop| {
+        let has_room = bytes > 0;
+        bytes = bytes.saturating_sub(it.bytes());
+        has_room && !it.outgoing.is_alone
+    };
+    hops.into_iter().take(count).take_while(fits).count()
 }
 
 /// A lane and an offset of it.
@@ -80,6 +98,11 @@ impl Receipt for Deliveries {
 }
 
 impl Deliveries {
+    /// Whether nothing of it is to be any more.
+    fn is_refused(&self) -> bool {
+        self.told.lock().is_refused
+    }
+
     /// Waits until so many are told of. Once one was refused nothing more is sent, so that only those are waited for which are told with it.
     fn wait(&self, count: usize) -> Vec<(Ticket, Result<At, Unpublished>)> {
         let until = Instant::now() + 2 * ANSWER;
@@ -104,12 +127,21 @@ struct Open {
     marks: usize,
 }
 
+/// For how many hops and bytes there is room.
+type Room = (usize, usize);
+
+/// How much a transaction has room for after so many failures: a line may be so slow that a full one never comes through.
+fn room(failures: u32) -> Room {
+    (MOST, MOST_BYTES >> failures.min(8))
+}
+
 /// What a transaction has in it, and until when it is open for more.
 struct Filled {
     /// Hops by their lanes, and how many those are.
     sent: BTreeMap<u64, Vec<i64>>,
     count: usize,
-    bytes: usize,
+    /// What else it has room for.
+    room: Room,
     /// Whether nothing else may come into it.
     is_full: bool,
     /// Whether a lane waits for its end.
@@ -120,11 +152,11 @@ struct Filled {
 }
 
 impl Filled {
-    fn new(now: Instant) -> Self {
+    fn new(now: Instant, room: Room) -> Self {
         Self {
             sent: BTreeMap::new(),
             count: 0,
-            bytes: 0,
+            room,
             is_full: false,
             is_awaited: false,
             since: now,
@@ -136,8 +168,10 @@ impl Filled {
         let sent = self.sent.entry(lane).or_default();
         sent.push(offset);
         self.is_awaited |= sent.len() >= MANY;
-        (self.count, self.bytes) = (self.count + 1, self.bytes + bytes);
-        self.is_full |= self.count >= MOST || self.bytes >= MOST_BYTES;
+        self.count += 1;
+        let (hops, left) = self.room;
+        self.room = (hops.saturating_sub(1), left.saturating_sub(bytes));
+        self.is_full |= self.room.0 == 0 || self.room.1 == 0;
     }
 
     /// When it is to end: while more hops are there to come, or if none is.
@@ -220,7 +254,7 @@ impl Transactor {
             let until = match &memory.open {
                 Some(open) => {
                     let until = open.filled.until(!state.hops.is_empty());
-                    if until <= Instant::now() {
+                    if until <= Instant::now() || open.deliveries.is_refused() {
                         return Some(Work::Close);
                     }
                     Some(until)
@@ -231,14 +265,13 @@ impl Transactor {
                     state = self.commits.lock();
                     continue;
                 }
-                None => memory.not_before,
+                None => memory.not_before.filter(|it| *it > Instant::now()),
             };
             let may_send = memory.not_before.is_none_or(|it| it <= Instant::now());
             if may_send && !state.hops.is_empty() {
-                let room = MOST - memory.open.as_ref().map_or(0, |it| it.filled.count);
-                let together =
-                    state.hops.iter().take(room).take_while(|it| !it.outgoing.is_alone).count();
-                let count = match together {
+                let open = memory.open.as_ref();
+                let room = open.map_or_else(|| room(memory.failures), |it| it.filled.room);
+                let count = match fitting(&state.hops, room) {
                     // One that goes by itself has a transaction of its own.
                     0 if memory.open.is_some() => return Some(Work::Close),
                     0 => 1,
@@ -257,23 +290,30 @@ impl Transactor {
         let hops: Vec<_> = hops.into_iter().filter(|it| owned.contains_key(&it.lane)).collect();
         let tell = |ticket: Ticket, error| {
             if let Some(owned) = owned.get(&ticket.0) {
-                owned.inbox.published(ticket, Err(Unpublished::Refused(error)));
+                owned.inbox.published(ticket, Err(error));
             }
         };
         let open = match self.begin(memory) {
             Ok(open) => open,
             Err(error) => {
                 let code = error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Fail);
-                hops.iter().for_each(|it| tell((it.lane, it.offset), code));
+                let refused = Unpublished::Refused(code);
+                hops.iter().for_each(|it| tell((it.lane, it.offset), refused));
                 return self.back_off(memory, &error);
             }
         };
-        for Hop { lane, offset, record, outgoing, mark } in hops {
+        for hop in hops {
+            let bytes = hop.bytes();
+            let Hop { lane, offset, record, outgoing, mark } = hop;
             open.filled.is_full |= outgoing.is_alone;
             let receipt = Arc::clone(&open.deliveries) as Arc<dyn Receipt>;
-            let (bytes, its) = (outgoing.bytes(&record), Arc::clone(&receipt));
+            let its = Arc::clone(&receipt);
             if let Err(code) = open.publisher.publish(Some(record), outgoing, its, (lane, offset)) {
-                tell((lane, offset), code);
+                // After another was refused, librdkafka takes nothing more.
+                let is_other = code == RDKafkaErrorCode::State && open.deliveries.is_refused();
+                let error =
+                    if is_other { Unpublished::Aborted } else { Unpublished::Refused(code) };
+                tell((lane, offset), error);
                 continue;
             }
             open.filled.add((lane, offset), bytes);
@@ -298,7 +338,7 @@ impl Transactor {
                     None => self.new_publisher(&memory.name)?,
                 };
                 publisher.producer().begin_transaction()?;
-                let filled = Filled::new(Instant::now());
+                let filled = Filled::new(Instant::now(), room(memory.failures));
                 Open { publisher, deliveries: Arc::default(), filled, marks: 0 }
             }
         };
@@ -364,7 +404,10 @@ impl Transactor {
                 drop(publisher);
                 match self.find_out(memory, requests.as_deref().unwrap_or_default()) {
                     Some(true) => Ok(()),
-                    Some(false) => Err(None),
+                    Some(false) => {
+                        memory.failures += 1;
+                        Err(None)
+                    }
                     None => return self.release(),
                 }
             }
@@ -551,14 +594,17 @@ fn by_inbox(
 
 #[cfg(test)]
 mod tests {
+    use redrive_core::Timestamp;
     use redrive_core::lane::{LaneConfig, LaneKind};
 
+    use super::super::publish::Body;
     use super::*;
+    use crate::pack::Pack;
 
     #[test]
     fn a_transaction_ends_when_lanes_wait_for_it_and_nothing_more_comes() {
         let since = Instant::now();
-        let mut filled = Filled::new(since);
+        let mut filled = Filled::new(since, room(0));
         let (many, most) = (MANY as i64, MOST as i64);
         // Two lanes, neither of which waits.
         (0..many / 2).for_each(|it| [0, 1].into_iter().for_each(|lane| filled.add((lane, it), 1)));
@@ -572,9 +618,38 @@ mod tests {
         assert_eq!(filled.until(false), since + EVERY);
         (0..most).for_each(|it| filled.add((9, it), 1));
         assert_eq!((filled.until(true), filled.until(false)), (since, since));
-        let mut filled = Filled::new(since);
+        let mut filled = Filled::new(since, room(0));
         filled.add((0, 0), MOST_BYTES);
         assert_eq!(filled.until(true), since);
+        let mut filled = Filled::new(since, room(1));
+        filled.add((0, 0), MOST_BYTES / 2);
+        assert_eq!(filled.until(true), since);
+    }
+
+    #[test]
+    fn no_more_goes_into_a_transaction_than_it_has_room_for() {
+        let hop = |size, is_alone| {
+            let value = Some(vec![0; size]);
+            let outgoing = Outgoing {
+                topic: "t".into(),
+                partition: None,
+                tier: None,
+                needed_at: Timestamp::from_millis(0),
+                is_alone,
+                headers: Pack::default(),
+                body: Some(Body { key: None, value }),
+            };
+            let record = Record::made_up("t", 0, 0);
+            Hop { lane: 0, offset: 0, record, outgoing: Arc::new(outgoing), mark: None }
+        };
+        let hops: Vec<_> = (0..100).map(|_| hop(1 << 20, false)).collect();
+        assert_eq!(fitting(&hops, room(0)), 32);
+        assert_eq!(fitting(&hops, room(3)), 4);
+        assert_eq!(fitting(&hops, (7, MOST_BYTES)), 7);
+        // One that is larger than all room there is has to go, too.
+        assert_eq!(fitting(&[hop(1 << 20, false)], room(u32::MAX)), 1);
+        assert_eq!(fitting(&hops, (1, 0)), 0);
+        assert_eq!(fitting(&[hop(1, false), hop(1, true), hop(1, false)], room(0)), 1);
     }
 
     #[test]
