@@ -78,12 +78,17 @@ impl Judge<'_> {
 
     /// The rate of one is at least so much of another's.
     fn rate(&mut self, wanted: String, of: Place, to: Place, least: f64) {
+        self.at_least(wanted, of, to, "rate", least);
+    }
+
+    /// A number of one is at least so much of another's.
+    fn at_least(&mut self, wanted: String, of: Place, to: Place, name: &str, least: f64) {
         let found = self.row(of).zip(self.row(to)).and_then(|(of, to)| {
-            let (ratio, low, high) = ratio(of, to, "rate")?;
+            let (ratio, low, high) = ratio(of, to, name)?;
             // What is missed by less than a hundredth is not to look as if it were met.
             let digits = if (ratio - least).abs() < 0.01 { 3 } else { 2 };
             let text = format!("{ratio:.digits$} × ({low:.2}–{high:.2})");
-            Some(Found::new(text, ratio, &ratios(of, to, "rate"), |it| it >= least))
+            Some(Found::new(text, ratio, &ratios(of, to, name), |it| it >= least))
         });
         self.add(of, wanted, found);
     }
@@ -159,7 +164,8 @@ pub(crate) fn judge(results: &Results) -> Vec<Target> {
     let wanted = text("100 %: ≥ 0.8 × the raw pipe with the same headers");
     judge.rate(wanted, failing("100 %", Redrive), failing("100 %", Pipe), 0.8);
     let wanted = text("1 %: ≥ 0.95 × the rate of (1), whose handler does nothing");
-    judge.rate(wanted, failing("1 %", Redrive), success(SMALL, Redrive), 0.95);
+    // Of the same part of the time: in the first quarter nothing is retried yet.
+    judge.at_least(wanted, failing("1 %", Redrive), success(SMALL, Redrive), "later_rate", 0.95);
     let wanted = text("1 %: ≥ 0.95 × the rate without failures");
     judge.rate(wanted, failing("1 %", Redrive), failing("0 %", Redrive), 0.95);
     let mixed = ("delays", MIXED, Redrive);

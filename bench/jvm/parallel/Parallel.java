@@ -77,7 +77,7 @@ public final class Parallel {
                 .consumer(kafka)
                 .ordering(flags.is("ordered") ? ProcessingOrder.KEY : ProcessingOrder.UNORDERED)
                 .maxConcurrency((int) flags.number("concurrency"))
-                // Else it stops reading when it has twice as many records as may run, which may be of a few keys only.
+                // Else it begins with twice as many records as may run, which may be of a few keys only.
                 .messageBufferSize(MOST_BUFFERED)
                 .commitInterval(Duration.ofSeconds(1))
                 .retryDelayProvider(it -> Duration.ofMillis(service.task.delay(Task.number(it.value()))))

@@ -12,7 +12,7 @@ use crate::turn::Engine;
 pub(crate) struct Delays;
 
 pub(crate) const MIXED: &str = "1 to 30 s, mixed";
-pub(crate) const SAME: &str = "5 s each";
+pub(crate) const SAME: &str = "10 s each";
 
 fn filling(scale: Scale, case: &Case) -> Filling {
     let records = match (case.label == MIXED, scale.is_quick) {
@@ -33,7 +33,7 @@ impl Work for Delays {
     }
 
     fn about(&self) -> &'static str {
-        "Records fail once and are retried. In the first form 100,000 of them, each with a delay of its own, all in one retry topic. A retry topic of Spring\u{2019}s has one delay, so it is only in the second form: 50 records that fail one after the other, as fast as they can, and are due 5 s later. Those that failed together are due together, so that the last of them has to wait for the others."
+        "Records fail once and are retried. In the first form 100,000 of them, each with a delay of its own, all in one retry topic. A retry topic of Spring\u{2019}s has one delay, so it is only in the second form: 50 records that fail one after the other, as fast as they can, and are due 10 s later. Those that failed together are due together, so that the last of them has to wait for the others."
     }
 
     fn cases(&self) -> Vec<Case> {
@@ -59,7 +59,7 @@ impl Work for Delays {
             (true, true) => (200, 3_000),
             (true, false) => (1_000, 30_000),
             (false, true) => (1_000, 1_000),
-            (false, false) => (5_000, 5_000),
+            (false, false) => (10_000, 10_000),
         };
         let task = Task { percent: 100, delay, delay_max, ..Task::default() };
         let turn = bench.next_turn(filling, task)?;

@@ -29,7 +29,7 @@ impl Work for Failing {
     }
 
     fn about(&self) -> &'static str {
-        "A share of the records fails its first run and is retried after 1 s. The rate is that of first runs in the last three quarters of the time, in which retries run beside them; what had not ended when the time was over is told, since an engine that leaves retries for later has more time for first runs. `0 %` has the same handler and no failures. The raw pipe reads each record and produces it again with the headers that Redrive writes; it never reads them back, which the others do."
+        "A share of the records fails its first run and is retried after 1 s. The rate is that of first runs in the last three quarters of the time, in which retries run beside them; what had not ended when the time was over is told, since an engine that leaves retries for later has more time for first runs. Without any lateness that would be a second\u{2019}s worth. Lateness is that of retries that have begun by then, and CPU that of records that ended in the same three quarters. `0 %` has the same handler and no failures. The raw pipe reads each record and produces it again with the headers that Redrive writes; it never reads them back, which the others do."
     }
 
     fn cases(&self) -> Vec<Case> {

@@ -71,15 +71,14 @@ pub(crate) fn all() -> Vec<Box<dyn Work>> {
     ]
 }
 
-/// The same where records are retried for as long as a measurement takes: the rate is that of the last three quarters, in which all engines retry beside
+/// The same where records are retried for as long as a measurement takes: rate and CPU are those of the last three quarters, in which all engines retry beside
 /// first runs, and what was not retried in time is told.
 pub(crate) fn rated_later(sample: Sample) -> Sample {
     let mut sample = rated(sample);
     let get = |name| sample.get(name);
-    let begun = get("later_firsts").or_else(|| get("later_records"));
-    let rate = begun.zip(get("later_took")).map(|(begun, took)| begun / took);
     let open = get("firsts").zip(get("records")).map(|(firsts, ended)| firsts - ended);
-    for (name, value) in [("rate", rate), ("open", open)] {
+    let (rate, cpu) = (get("later_rate"), get("later_cpu_per_million"));
+    for (name, value) in [("rate", rate), ("cpu_per_million", cpu), ("open", open)] {
         if let Some(value) = value {
             sample.set(name, value);
         }
@@ -91,17 +90,19 @@ pub(crate) fn rated_later(sample: Sample) -> Sample {
 /// worked off.
 pub(crate) fn rated(mut sample: Sample) -> Sample {
     let get = |name| sample.get(name).filter(|it| *it > 0.0);
-    let (records, took, cpu) = (get("records"), get("took"), get("cpu"));
-    let later = get("later_cpu").zip(get("later_records"));
-    let begun = get("firsts").or(records);
-    if let Some((begun, took)) = begun.zip(took) {
-        sample.set("rate", begun / took);
-    }
-    if let (Some(records), Some(cpu)) = (records, cpu) {
-        sample.set("cpu_per_million", cpu / records * 1e6);
-    }
-    if let Some((cpu, records)) = later {
-        sample.set("later_cpu_per_million", cpu / records * 1e6);
+    let begun = get("firsts").or(get("records"));
+    let later_begun = get("later_firsts").or(get("later_records"));
+    let over = |of: Option<f64>, by, times| of.zip(get(by)).map(|(of, by)| of / by * times);
+    let found = [
+        ("rate", over(begun, "took", 1.0)),
+        ("later_rate", over(later_begun, "later_took", 1.0)),
+        ("cpu_per_million", over(get("cpu"), "records", 1e6)),
+        ("later_cpu_per_million", over(get("later_cpu"), "later_records", 1e6)),
+    ];
+    for (name, value) in found {
+        if let Some(value) = value {
+            sample.set(name, value);
+        }
     }
     sample
 }

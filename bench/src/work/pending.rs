@@ -38,7 +38,7 @@ impl Work for Pending {
     }
 
     fn about(&self) -> &'static str {
-        "All records fail once, with delays from 5 s to an hour, so that about 280 a second become due. When all have waited for 25 s, the engine is stopped cleanly and started again; the most memory it had was while it published them. The first due run is counted from when the engine told that partitions were assigned, by which it has read where it was, and from the start of its process. A retry topic of Spring\u{2019}s has one delay; Parallel Consumer keeps what waits in memory alone and reads no further once its buffer is full. So they are not in it."
+        "All records fail once, with delays from 5 s to an hour, so that about 280 a second become due. When all have waited for 25 s, the engine is stopped cleanly and started again; the most memory it had was while it published them. The first due run is counted from when the engine told that partitions were assigned, by which it has read where it was, and from the start of its process. A retry topic of Spring\u{2019}s has one delay; Parallel Consumer keeps what waits in memory alone: after a restart each record fails anew. So they are not in it."
     }
 
     fn cases(&self) -> Vec<Case> {
