@@ -33,12 +33,12 @@ pub(crate) struct Scale {
 impl Scale {
     /// What nearly all work is done on: as much as the fastest reads in the time, and no more than stays in memory.
     pub(crate) fn small(self) -> Filling {
-        Filling::new(if self.is_quick { 300_000 } else { 410_000_000 }, 100)
+        Filling::new(if self.is_quick { 300_000 } else { 80_000_000 }, 100)
     }
 
     /// The same with larger records.
     pub(crate) fn large(self) -> Filling {
-        Filling::new(if self.is_quick { 50_000 } else { 10_000_000 }, 1000)
+        Filling::new(if self.is_quick { 50_000 } else { 16_000_000 }, 1000)
     }
 }
 
@@ -163,6 +163,12 @@ impl Bench {
             _ = std::fs::remove_file(ledger);
         }
         let topics: Vec<_> = topics.iter().map(String::as_str).collect();
+        topics::delete(&self.kafka, &topics)
+    }
+
+    /// Deletes what it read, which a broker that stays would keep.
+    pub(crate) fn end(self) -> Result<()> {
+        let topics: Vec<_> = self.filled.values().map(String::as_str).collect();
         topics::delete(&self.kafka, &topics)
     }
 

@@ -1,14 +1,16 @@
 //! Rounds: every engine has its turn at everything, again and again, because machines are noisy.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{DecimalBytes, ProgressBar, ProgressStyle};
 
 use crate::bench::{Bench, Scale};
 use crate::measure::Sample;
 use crate::results::Results;
+use crate::topics::Filling;
 use crate::turn::Engine;
 use crate::witness::Witness;
 use crate::work::{self, Case, Work};
@@ -51,6 +53,8 @@ pub(crate) fn run(order: &Order, keep: Option<&Path>) -> Result<Results> {
             }
         }
     }
+    let fillings = |it: &Planned| works[it.work].fillings(order.scale, &it.case, it.engine);
+    let topics: BTreeSet<Filling> = plan.iter().flat_map(fillings).collect();
     let mut results = Results { about: about(order), rows: Vec::new() };
     bar.set_length((plan.len() * order.rounds) as u64);
     if !order.scale.is_quick {
@@ -58,10 +62,14 @@ pub(crate) fn run(order: &Order, keep: Option<&Path>) -> Result<Results> {
         let turn = |it: &Planned| works[it.work].lasts(order.scale) + start(it);
         let seconds = order.rounds as u64 * plan.iter().map(turn).sum::<u64>();
         let (turns, rounds) = (plan.len(), order.rounds);
-        eprintln!("about {} minutes for {turns} turns in {rounds} rounds", seconds / 60 + 2);
+        let minutes = seconds / 60 + 2;
+        let bytes: u64 = topics.iter().map(Filling::bytes).sum();
+        eprintln!(
+            "about {minutes} minutes for {turns} turns in {rounds} rounds; topics of {}",
+            DecimalBytes(bytes)
+        );
     }
-    let fillings = |it: &Planned| works[it.work].fillings(order.scale, &it.case, it.engine);
-    for filling in plan.iter().flat_map(fillings) {
+    for filling in topics {
         bench.topic(filling)?;
     }
     for round in 0..order.rounds {
@@ -100,6 +108,9 @@ pub(crate) fn run(order: &Order, keep: Option<&Path>) -> Result<Results> {
         plan.iter().position(|it| is_it(&it))
     });
     bar.finish_and_clear();
+    if let Err(error) = bench.end() {
+        eprintln!("bench: what was read is not deleted: {error:#}");
+    }
     Ok(results)
 }
 

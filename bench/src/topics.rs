@@ -33,6 +33,11 @@ impl Filling {
     pub(crate) fn new(records: u64, size: usize) -> Self {
         Self { records, size, keys: 1_000_000 }
     }
+
+    /// What its values take.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.records * self.size as u64
+    }
 }
 
 fn client(kafka: &str) -> ClientConfig {

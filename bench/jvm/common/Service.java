@@ -3,8 +3,9 @@ import java.util.concurrent.atomic.AtomicLongArray;
 
 /** What the records are for: the same as the handler in src/engine/redrive.rs. */
 final class Service {
-    /** How long a Java machine warms up with the same work. */
+    /** How long a Java machine warms up with the same work: longer where the first retry is later than that. */
     private static final long WARM_UP_SECONDS = 6;
+    private static final long WARM_UP_AFTER_DELAY_SECONDS = 3;
 
     /** A first run that is to be retried. Without a stack trace, which would cost more than all the rest. */
     static final class NotYet extends RuntimeException {
@@ -30,7 +31,8 @@ final class Service {
         if (isWarmUp) {
             topic = flags.text("warm");
             name = flags.text("name") + "-warm";
-            tally = new Tally(flags.number("warm-records"), WARM_UP_SECONDS, 0);
+            long seconds = flags.number("delay") / 1000 + WARM_UP_AFTER_DELAY_SECONDS;
+            tally = new Tally(flags.number("warm-records"), Math.max(WARM_UP_SECONDS, seconds), 0);
         } else {
             topic = flags.text("topic");
             name = flags.text("name");
