@@ -119,7 +119,7 @@ fn summary(results: &Results) -> String {
     }
     text.push_str(
         ". Medians of the rounds, with the lowest and the highest in brackets. A ratio is taken within each round, so that the median of the ratios \
-         is not the ratio of the medians. What must never be, and what must never be more, is told of the worst round.\n\n",
+         is not the ratio of the medians. Counts of what must not happen, and limits that hold always, are those of the worst round.\n\n",
     );
     text.push_str(&peers(results));
     let targets = targets::judge(results);

@@ -80,20 +80,32 @@ pub(crate) struct Ran {
     pub(crate) record: Record,
 }
 
+/// How many records are let go of together. librdkafka counts references to a record's topic, partition and memory in words that the threads which
+/// fetch and read change as well: to take each of these words from another core once for a few records costs less than once for each.
+const TOGETHER: usize = 32;
+
 /// Runs that have ended.
 #[derive(Default)]
 pub(crate) struct Ended {
     done: Vec<(u64, Range<i64>)>,
     ran: Vec<Ran>,
+    /// Records of those that succeeded.
+    left: Vec<Record>,
 }
 
 impl Ended {
     pub(crate) fn push(&mut self, lane: u64, offset: i64, end: End, record: Record) {
         match end {
-            None => match self.done.last_mut() {
-                Some((last, run)) if *last == lane && run.end == offset => run.end += 1,
-                _ => self.done.push((lane, offset..offset + 1)),
-            },
+            None => {
+                match self.done.last_mut() {
+                    Some((last, run)) if *last == lane && run.end == offset => run.end += 1,
+                    _ => self.done.push((lane, offset..offset + 1)),
+                }
+                self.left.push(record);
+                if self.left.len() >= TOGETHER {
+                    self.left.clear();
+                }
+            }
             Some(outcome) => self.ran.push(Ran { lane, offset, outcome: *outcome, record }),
         }
     }
@@ -194,9 +206,12 @@ impl Inbox {
     }
 
     pub(crate) fn ran(&self, ended: Ended) {
+        let Ended { done, ran, left } = ended;
+        // Before anybody hears of it.
+        drop(left);
         self.put(|it| {
-            it.done.extend(ended.done);
-            it.ran.extend(ended.ran);
+            it.done.extend(done);
+            it.ran.extend(ran);
         });
     }
 
@@ -250,7 +265,25 @@ impl Latch {
 
 #[cfg(test)]
 mod tests {
+    use redrive_core::Failure;
+
     use super::*;
+
+    #[test]
+    fn records_that_succeeded_are_let_go_of_a_few_at_a_time_and_those_that_failed_are_kept() {
+        let mut ended = Ended::default();
+        let record = || Record::made_up("orders", 0, 0);
+        for offset in 0..100 {
+            ended.push(1, offset, None, record());
+            assert!(ended.left.len() < TOGETHER);
+        }
+        ended.push(1, 100, Some(Box::new(Outcome::stop(Failure::of_type("Broken")))), record());
+        let inbox = Inbox::default();
+        inbox.ran(ended);
+        let letters = inbox.lock();
+        assert_eq!(letters.done, [(1, 0..100)]);
+        assert_eq!(letters.ran.iter().map(|it| it.offset).collect::<Vec<_>>(), [100]);
+    }
 
     #[test]
     fn an_engine_that_is_behind_gets_no_more_until_it_has_taken_what_there_is() {
